@@ -6,7 +6,7 @@ unfitted: clone them before a fit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,15 @@ KERNEL = {
 NOISE = {"noise_variance": ["learn", "learn", "learn", "learn", 0.1, 1e-8]}
 CHAINS = {"n_chains": [2], "n_samples": [50], "n_warmup": [50]}
 GROUPS = {"groups": [None, "pairs"]}
+
+# Parameters of each noise that is not one level, given the variances of the rows. A new noise model
+# gets a line, and tests/estimators/test_varying_noise.py fits it with every regressor.
+VARYING_NOISE: dict[str, Callable[[np.ndarray], dict[str, Any]]] = {
+    "input": lambda variance: {"noise_variance": "input"},
+    "known": lambda variance: {"noise_variance": variance},
+    "student": lambda variance: {"likelihood": "student"},
+    "input, student": lambda variance: {"noise_variance": "input", "likelihood": "student"},
+}
 
 _FEW = {"n_chains": 2, "n_samples": 40, "n_warmup": 40}
 _PAIRS = np.array([0, 0, 1, 1])
@@ -257,20 +266,24 @@ ENTRIES = [
         seed=11,
     ),
     Entry(
-        sb.GroupHorseshoeRegressor,
+        sb.GroupShrinkageRegressor,
         REGRESSION,
-        [sb.GroupHorseshoeRegressor(n_samples=50, n_warmup=50)],
-        [sb.GroupHorseshoeRegressor(_PAIRS, **_FEW)],
-        {**NOISE, **CHAINS, **GROUPS, "fit_intercept": [True, False]},
+        [
+            sb.GroupShrinkageRegressor(n_samples=50, n_warmup=50),
+            sb.GroupShrinkageRegressor(prior="lasso", n_samples=50, n_warmup=50),
+        ],
+        [
+            sb.GroupShrinkageRegressor(_PAIRS, **_FEW),
+            sb.GroupShrinkageRegressor(_PAIRS, prior="lasso", **_FEW),
+        ],
+        {
+            **NOISE,
+            **CHAINS,
+            **GROUPS,
+            "fit_intercept": [True, False],
+            "prior": ["horseshoe", "lasso"],
+        },
         seed=12,
-    ),
-    Entry(
-        sb.BayesianGroupLassoRegressor,
-        REGRESSION,
-        [sb.BayesianGroupLassoRegressor(n_samples=50, n_warmup=50)],
-        [sb.BayesianGroupLassoRegressor(_PAIRS, **_FEW)],
-        {**NOISE, **CHAINS, **GROUPS, "fit_intercept": [True, False]},
-        seed=13,
     ),
     Entry(
         sb.SparseTargetTransform,
@@ -368,6 +381,11 @@ def models(*data: str, further: bool = False) -> list[Any]:
 def plain_models(*data: str) -> Iterator[Any]:
     """Yield the plainest model of each estimator of these kinds of data."""
     return (entry.typical[0] for entry in ENTRIES if entry.data in data)
+
+
+def models_noise(model: Any) -> bool:
+    """Return whether a regressor offers noise that is not one level."""
+    return "likelihood" in model.get_params()
 
 
 def label(model: Any) -> str:

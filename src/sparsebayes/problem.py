@@ -168,12 +168,15 @@ class Problem(CandidateProblem):
         Whether the constant is held at the mean of the target instead of being integrated out.
     stream : Stream, optional
         Triangular factor that replaces rows that are not stored.
+    most_terms : int or None
+        Length that suffices for a path of selected functions; None where it is not known.
     """
 
     previous: Fit | None = None
     noise_variance: float | None = None
     hold_intercept: bool = False
     stream: Stream | None = None
+    most_terms: int | None = None
 
     @cached_property
     def _made(self) -> _Made:
@@ -231,9 +234,9 @@ class Problem(CandidateProblem):
                 )
             )
 
-    def fold(self, data: Data) -> Problem:
+    def fold(self, data: Data, most_terms: int) -> Problem:
         """Return this problem on the rows outside a fold."""
-        return replace(self, purpose="fold", data=data, previous=None)
+        return replace(self, purpose="fold", data=data, previous=None, most_terms=most_terms)
 
     def with_unit_scale(self) -> Problem:
         """Return the problem with the target in the units of the user."""

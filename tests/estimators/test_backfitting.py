@@ -105,7 +105,7 @@ def test_without_a_prior_it_is_least_squares(variance):
         {"prior": "ridge"},
         {"variant": "fake-targets", "max_iter": 40},
         {"kernel": "rbf"},
-        {"kernel": "rbf", "variance": "factorised", "precision_update": "mackay"},
+        {"kernel": "rbf", "variance": "factorised"},
         {"smoothers": SPLINE},
     ],
 )
@@ -227,7 +227,6 @@ def test_no_more_than_asked_is_an_unfinished_fit():
         ({"variant": "em"}, "The 'variant' parameter of .* must be"),
         ({"variance": "full"}, "The 'variance' parameter of .* must be"),
         ({"inner": "jacobi"}, "The 'inner' parameter of .* must be"),
-        ({"precision_update": "em"}, "The 'precision_update' parameter of .* must be"),
         ({"inclusion_prior": 1.5}, "The 'inclusion_prior' parameter of .* must be"),
         ({"smoothers": SPLINE, "kernel": "rbf"}, "smoothers are fitted to columns of X"),
         ({"smoothers": [SPLINE]}, "smoothers has 1 entries, but X has 3 columns"),
@@ -237,7 +236,6 @@ def test_no_more_than_asked_is_an_unfinished_fit():
         ({"gamma": np.ones(3)}, "requires a kernel"),
         ({"degree": 2}, "degree=2 requires a kernel"),
         ({"prior": "ridge", "inclusion_prior": 0.1}, "inclusion_prior=0.1 requires prior='ard'"),
-        ({"prior": "none", "precision_update": "mackay"}, "requires prior='ard', got prior='none'"),
         (
             {"variant": "fake-targets", "inclusion_prior": "learn"},
             "is not available with variant='fake-",

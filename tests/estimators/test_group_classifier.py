@@ -87,8 +87,8 @@ def test_mistakes_are_told_in_a_sentence():
         GroupSpikeSlabClassifier().fit(X, np.zeros(30))
     with pytest.raises(ValueError, match="The 'sites' parameter of .* must be"):
         GroupSpikeSlabClassifier(sites="row").fit(X, y)
-    with pytest.raises(ValueError, match="The 'damping' parameter of .* must be"):
-        GroupSpikeSlabClassifier(damping=2).fit(X, y)
+    with pytest.raises(ValueError, match="The 'tol' parameter of .* must be"):
+        GroupSpikeSlabClassifier(tol=0).fit(X, y)
     with pytest.warns(ConvergenceWarning, match="has not converged"):
         model = GroupSpikeSlabClassifier(groups, max_iter=2).fit(X, y)
     assert not model.converged_

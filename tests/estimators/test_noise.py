@@ -317,8 +317,8 @@ ALL = [
     sb.GroupSpikeSlabRegressor(),
     sb.GroupSpikeSlabRegressor(inference="gibbs", **_FEW),
     sb.GroupARDRegressor(),
-    sb.GroupHorseshoeRegressor(**_FEW),
-    sb.BayesianGroupLassoRegressor(**_FEW),
+    sb.GroupShrinkageRegressor(**_FEW),
+    sb.GroupShrinkageRegressor(prior="lasso", **_FEW),
     sb.SparseTargetTransform(sb.RVMRegressor("rbf", gamma="scale")),
 ]
 

@@ -8,10 +8,9 @@ from sklearn.preprocessing import OneHotEncoder
 
 from sparsebayes import (
     BackfittingRegressor,
-    BayesianGroupLassoRegressor,
     ForwardRegressor,
     GroupARDRegressor,
-    GroupHorseshoeRegressor,
+    GroupShrinkageRegressor,
     GroupSpikeSlabClassifier,
     GroupSpikeSlabRegressor,
     OrthogonalLeastSquaresRegressor,
@@ -23,11 +22,11 @@ from sparsebayes import (
 
 REGRESSORS = [
     BackfittingRegressor("rbf"),
-    BayesianGroupLassoRegressor(n_chains=1, n_samples=20, n_warmup=20),
+    GroupShrinkageRegressor(prior="lasso", n_chains=1, n_samples=20, n_warmup=20),
     ForwardRegressor("rbf", gamma="scale"),
     ForwardRegressor(None),
     GroupARDRegressor(),
-    GroupHorseshoeRegressor(n_chains=1, n_samples=20, n_warmup=20),
+    GroupShrinkageRegressor(n_chains=1, n_samples=20, n_warmup=20),
     GroupSpikeSlabRegressor(),
     OrthogonalLeastSquaresRegressor(),
     PartitionedRVMRegressor("rbf", gamma="scale"),

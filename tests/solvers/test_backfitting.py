@@ -177,36 +177,6 @@ def test_the_bound_never_falls_on_any_shape_and_no_column_is_active_twice(
         assert _falls(result.history) > -1e-9
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_mackay_precisions_raise_the_bound_with_the_variances_and_may_lower_it_alone(seed):
-    Phi, t = _problem(seed, m=30)
-    design, rng = DenseDesign(Phi), np.random.default_rng(seed)
-    state = Backfitting(variance="factorised").init(design, t)
-    alone = []
-    for _ in range(200):
-        state.mu = 10.0 ** rng.uniform(-6, 1) * rng.standard_normal(30)
-        state.alpha = 10.0 ** rng.uniform(-6, 6, 30)
-        state.v = 1.0 / (state.norms / state.sigma2 + state.alpha)
-        before, old = plain.bound(state, design), state.v
-        plain.update_precisions(state, "ard", "mackay")
-        assert plain.bound(state, design) >= before - 1e-9 * abs(before)
-        state.v = old
-        alone.append(plain.bound(state, design) - before)
-    assert min(alone) < -1.0
-
-
-def test_both_precision_updates_end_in_the_same_place():
-    for seed in range(5):
-        Phi, t = _problem(seed, m=30)
-        solvers = [
-            Backfitting(variance="factorised", precision_update=rule, tol=1e-7)
-            for rule in ("bound", "mackay")
-        ]
-        a, b = (run(solver, DenseDesign(Phi), t, max_iter=2000) for solver in solvers)
-        assert a.state.bound == pytest.approx(b.state.bound, abs=0.5)
-        assert b.n_iter < a.n_iter
-
-
 # Fixed points.
 
 

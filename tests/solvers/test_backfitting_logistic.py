@@ -25,7 +25,6 @@ SOLVERS = [
     LogisticBackfitting(inclusion_prior=0.1, variance="factorised"),
     LogisticBackfitting(handover=8),
     LogisticBackfitting(fit_intercept=False),
-    LogisticBackfitting(variance="factorised", precision_update="mackay"),
 ]
 
 

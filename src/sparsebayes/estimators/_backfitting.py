@@ -23,7 +23,6 @@ CONSTRAINTS: dict[str, Any] = {
     "variant": [words("factorised", "fake-targets")],
     "variance": [words("exact", "factorised")],
     "inner": [words("cg", "gauss-seidel")],
-    "precision_update": [words("bound", "mackay")],
 }
 EXACT_LIMIT = 1000  # columns that may have an exact posterior
 
@@ -39,12 +38,8 @@ class BackfittingEstimator(SparseEstimator):
         super()._check_parameters()
         if self.kernel is None:
             refuse(self, ("gamma", "degree", "coef0"), "requires a kernel, but kernel=None.")
-        if self.prior != "ard":
-            refuse(self, ("precision_update",), f"requires prior='ard', got prior={self.prior!r}.")
-            if self.inclusion_prior is not None:
-                refuse(
-                    self, ("inclusion_prior",), f"requires prior='ard', got prior={self.prior!r}."
-                )
+        if self.prior != "ard" and self.inclusion_prior is not None:
+            refuse(self, ("inclusion_prior",), f"requires prior='ard', got prior={self.prior!r}.")
 
     def _keeps_sparse(self) -> bool:
         return is_linear(self)

@@ -36,7 +36,6 @@ CONSTRAINTS: dict[str, Any] = {
     "max_joint_groups": [Whole(0)],
     "max_iter": [Whole(1)],
     "tol": [Number(0, None, "right")],
-    "damping": [Number(0, 1, "right")],
     "n_chains": [Whole(1)],
     "n_samples": [Whole(4)],
     "n_warmup": [Whole(0)],

@@ -142,6 +142,13 @@ def feature_names(model: BaseEstimator) -> Sequence[str] | None:
     return vars(model).get("feature_names_in_")
 
 
+def input_attributes(model: BaseEstimator) -> dict[str, Any]:
+    """Return the number and the names of the inputs of a fit, as attributes of an estimator."""
+    names = feature_names(model)
+    named = {} if names is None else {"feature_names_in_": names}
+    return {"n_features_in_": model.n_features_in_, **named}
+
+
 def reset_inputs(model: BaseEstimator, X: Any) -> None:
     """Set the number of inputs of a fit to X, which is not an array, and no names of inputs."""
     _check_feature_names(model, X, reset=True)
@@ -296,44 +303,18 @@ def target_encoder(target_type: str) -> BaseEstimator:
     return TargetEncoder(target_type=target_type, cv=folds(5, shuffle=True, random_state=0))
 
 
-class TransformParameter:
-    """A parameter named `transform` that does not make a transformer of the estimator.
-
-    scikit-learn takes whatever has an attribute `transform` for a transformer, and calls it. So the
-    parameter is given, shown and set like any other, but read as `transform_parameter`.
-    """
-
-    @property
-    def transform(self) -> object:
-        """Not there, for those who ask with hasattr."""
-        raise AttributeError(f"{type(self).__name__} is not a transformer; use predict.")
-
-    @transform.setter
-    def transform(self, value: object) -> None:
-        vars(self)["transform"] = value
-
-    @property
-    def transform_parameter(self) -> Any:
-        """Value of the parameter `transform`."""
-        return vars(self)["transform"]
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name."""
-        return {name: vars(self)[name] for name in self._get_param_names()}  # type: ignore
-
-
 __all__ = [
     "CallbackSupportMixin",
     "HasMethods",
     "Number",
     "Options",
-    "TransformParameter",
     "Whole",
     "array_of_frame",
     "check_is_fitted",
     "check_sample_weight",
     "check_target",
     "feature_names",
+    "input_attributes",
     "on_a_device",
     "plain_copy",
     "reset_inputs",

@@ -66,8 +66,8 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
         smoothers, and None for kernels.
     variant : {"factorised", "fake-targets"}, default="factorised"
         ``"fake-targets"`` is the EM algorithm of the paper (D'Souza et al. 2004), for comparisons:
-        it is slow and its noise estimate is biased. `inclusion_prior`, `inner` and
-        `precision_update` do not apply to it.
+        it is slow and its noise estimate is biased. `inclusion_prior` and `inner`
+        do not apply to it.
     variance : {"exact", "factorised"}, default="exact"
         Posterior of the remaining weights. ``"exact"`` applies if at most 1,000 remain (or as many
         as fit `cache_size`); precisions and noise are then learnt from it. ``"factorised"`` treats
@@ -76,14 +76,10 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
     smoothers : estimator, list or None, default=None
         Components of an additive model: a regressor, cloned for every column of X; or a list of
         regressors (one per column) or of pairs (regressor, columns). Their variances are always
-        factorised; `prior`, `variant`, `inner` and `precision_update` do not apply to them.
+        factorised; `prior`, `variant` and `inner` do not apply to them.
     inner : {"cg", "gauss-seidel"}, default="cg"
         Method that computes the posterior means at given precisions: conjugate gradients or
         Gauss-Seidel sweeps.
-    precision_update : {"bound", "mackay"}, default="bound"
-        Update of the precisions of a factorised posterior: the maximum of the bound at the current
-        means, or MacKay's fixed-point update, which takes larger steps. Neither decreases the
-        bound.
     fit_intercept : bool, default=True
         Add a constant with a flat prior, integrated out.
     noise_variance : "learn" or float, default="learn"
@@ -210,7 +206,6 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
         variance: str = "exact",
         smoothers: Any = None,
         inner: str = "cg",
-        precision_update: str = "bound",
         fit_intercept: bool = True,
         noise_variance: ArrayLike = "learn",
         max_iter: int = 1000,
@@ -230,7 +225,6 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
         self.variance = variance
         self.smoothers = smoothers
         self.inner = inner
-        self.precision_update = precision_update
         self.fit_intercept = fit_intercept
         self.noise_variance = noise_variance
         self.max_iter = max_iter
@@ -291,12 +285,12 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
         if self.smoothers is not None:
             refuse(
                 self,
-                ("prior", "variant", "inner", "precision_update"),
+                ("prior", "variant", "inner"),
                 "does not apply to smoothers. Omit it, or use smoothers=None.",
             )
         if self.variant == "fake-targets":
             why = "is not available with variant='fake-targets'. Use variant='factorised'."
-            refuse(self, ("inner", "precision_update"), why)
+            refuse(self, ("inner",), why)
             if self.inclusion_prior is not None:
                 refuse(self, ("inclusion_prior",), why)
 
@@ -364,7 +358,6 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
             self.variance,
             prior_inclusion(self),
             self.inner,
-            self.precision_update,
             self.tol,
             limit,
             rank=rank,

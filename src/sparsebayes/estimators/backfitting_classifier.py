@@ -55,8 +55,6 @@ class BackfittingClassifier(BackfittingEstimator, SparseClassifier):
     inner : {"cg", "gauss-seidel"}, default="cg"
         Method that computes the posterior means at given precisions: conjugate gradients or
         Gauss-Seidel sweeps.
-    precision_update : {"bound", "mackay"}, default="bound"
-        As in `BackfittingRegressor`.
     fit_intercept : bool, default=True
         Add a constant with a flat prior; its uncertainty enters the probabilities.
     class_weight : dict, "balanced" or None, default=None
@@ -159,7 +157,6 @@ class BackfittingClassifier(BackfittingEstimator, SparseClassifier):
         inclusion_prior: Any = "auto",
         variance: str = "exact",
         inner: str = "cg",
-        precision_update: str = "bound",
         fit_intercept: bool = True,
         class_weight: Any = None,
         max_iter: int = 1000,
@@ -177,7 +174,6 @@ class BackfittingClassifier(BackfittingEstimator, SparseClassifier):
         self.inclusion_prior = inclusion_prior
         self.variance = variance
         self.inner = inner
-        self.precision_update = precision_update
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.max_iter = max_iter
@@ -197,7 +193,6 @@ class BackfittingClassifier(BackfittingEstimator, SparseClassifier):
             self.variance,
             prior_inclusion(self),
             self.inner,
-            self.precision_update,
             self.tol,
             exact_limit(self.cache_size),
             problem.fit_intercept,

@@ -100,8 +100,6 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         Maximum number of steps.
     tol : float, default=1e-4
         Largest change per step at which EP has converged.
-    damping : float, default=0.9
-        Step size of the first EP update. It decreases by 1 % per step.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
@@ -178,7 +176,6 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         fit_intercept: bool = True,
         max_iter: int = 500,
         tol: float = 1e-4,
-        damping: float = 0.9,
         verbose: int = 0,
     ) -> None:
         self.groups = groups
@@ -190,7 +187,6 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         self.fit_intercept = fit_intercept
         self.max_iter = max_iter
         self.tol = tol
-        self.damping = damping
         self.verbose = verbose
 
     def _solve(self, problem: LabelProblem) -> LabelFit:
@@ -279,7 +275,6 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
             self.sites,
             learn,
             tol=float(self.tol),
-            damping=float(self.damping),
             weight=weight,
             cluster_of=clusters,
             hyperprior=Hyperprior.for_size(n_rows, d, learn),

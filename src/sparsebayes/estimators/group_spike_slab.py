@@ -266,8 +266,6 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     tol : float, default=1e-4
         EP has converged if in one step no inclusion probability changes by more than this, and no
         mean or standard deviation by more than this times the standard deviation of the slab.
-    damping : float, default=0.9
-        Step size of the first EP update; 1 is a full step. It decreases by 1 % per step.
     warm_start : bool, default=False
         Start from the EP sites of the previous fit if the columns and groups are the same. Rows may
         have been added.
@@ -371,7 +369,6 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         fit_intercept: bool = True,
         max_iter: int = 500,
         tol: float = 1e-4,
-        damping: float = 0.9,
         warm_start: bool = False,
         n_chains: int = 4,
         n_samples: int = 1000,
@@ -391,7 +388,6 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         self.fit_intercept = fit_intercept
         self.max_iter = max_iter
         self.tol = tol
-        self.damping = damping
         self.warm_start = warm_start
         self.n_chains = n_chains
         self.n_samples = n_samples
@@ -479,7 +475,6 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             learn=learn,
             smallest_noise=noise_floor(t, design.n_observations),
             tol=float(self.tol),
-            damping=float(self.damping),
             warm=warm,
             cluster_of=clusters,
             hyperprior=Hyperprior.for_size(design.n_observations, design.n_candidates, learn),

@@ -64,7 +64,7 @@ def bound(state: State, design: Design, prior: SetPrior | None = None) -> float:
     return value + (0.0 if prior is None else prior.log(len(state.active)))
 
 
-def update_precisions(state: State, prior: str, rule: str = "bound") -> None:
+def update_precisions(state: State, prior: str) -> None:
     """Update v and alpha, given mu and sigma2."""
     if prior == "none":
         return
@@ -76,14 +76,9 @@ def update_precisions(state: State, prior: str, rule: str = "bound") -> None:
         return
     unit = state.sigma2 / state.norms
     rho = np.maximum(state.mu**2 / unit, 1e-30)
-    if rule == "mackay":
-        # (1 - alpha v)/mu^2 with v = 1/(n/sigma2 + alpha).
-        state.alpha = 1.0 / ((1.0 + state.alpha * unit) * rho * unit)
-        state.v = variances(state.norms, state.alpha, state.sigma2, prior)
-    else:
-        u = 2.0 * rho / (rho + np.sqrt(rho * rho + 4.0 * rho))
-        state.v = u * unit
-        state.alpha = 1.0 / (unit * (rho + u))
+    u = 2.0 * rho / (rho + np.sqrt(rho * rho + 4.0 * rho))
+    state.v = u * unit
+    state.alpha = 1.0 / (unit * (rho + u))
 
 
 def update_noise(state: State, n: float, floor: float) -> None:

@@ -104,7 +104,7 @@ class LogisticBackfitting:
 
     Parameters
     ----------
-    prior, variance, inclusion_prior, inner, precision_update, tol, exact_limit, handover
+    prior, variance, inclusion_prior, inner, tol, exact_limit, handover
         As in `Backfitting`.
     fit_intercept : bool, default=True
         Whether a constant of flat prior is added to the latent function.
@@ -127,7 +127,6 @@ class LogisticBackfitting:
     variance: str = "exact"
     inclusion_prior: float | str | None = None
     inner: str = "cg"
-    precision_update: str = "bound"
     tol: float = 1e-3
     exact_limit: int = 1000
     fit_intercept: bool = True
@@ -142,7 +141,6 @@ class LogisticBackfitting:
             self.variance,
             self.inclusion_prior,
             self.inner,
-            self.precision_update,
             self.tol,
             self.exact_limit,
             self.handover,

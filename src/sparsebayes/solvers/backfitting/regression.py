@@ -26,10 +26,7 @@ Deviations from the paper, and why:
   sigma2 both have the same mean, and L here is the higher bound.
 - a = b = 0 in its Gamma priors, so that the mean of q(alpha) and the best alpha are the same.
 - Its alpha = 1/<w^2>, alternating with v, adds a constant to the alpha of an irrelevant column in a
-  cycle. The joint maximum multiplies mu by a factor instead. `precision_update="mackay"`,
-  alpha' = (1 - alpha v)/mu^2, multiplies by its square. Alone that step may lower L; taken together
-  with v = 1/(n/sigma2 + alpha), before and after, it does not: with a = alpha sigma2/n and
-  x = a'(1 + a)/(a (1 + a')), L rises by (log x - 1 + 1/x)/2 >= 0 for each column.
+  cycle. The joint maximum multiplies mu by a factor instead.
 - The first solve is a full one: precisions learnt before the mean has moved kill every column.
 - Columns that overlap, as kernel functions do, start from a hundredth of the best shared precision,
   and their solves are preconditioned by all columns in `rank` dimensions (`low_rank`).
@@ -97,9 +94,6 @@ class Backfitting:
         of the relevance vector machine, and a start from all columns.
     inner : {"cg", "gauss-seidel"}, default="cg"
         How the mean is found in a cycle: conjugate gradients, or one weight after the other.
-    precision_update : {"bound", "mackay"}, default="bound"
-        The maximum of the bound given the mean, or MacKay's fixed point, which is faster on
-        irrelevant columns.
     tol : float, default=1e-3
         Nats that a cycle may gain at convergence.
     exact_limit : int, default=1000
@@ -132,7 +126,6 @@ class Backfitting:
     variance: str = "exact"
     inclusion_prior: float | str | None = None
     inner: str = "cg"
-    precision_update: str = "bound"
     tol: float = 1e-3
     exact_limit: int = 1000
     handover: int = 400
@@ -241,7 +234,7 @@ class Backfitting:
         changed = False
         rounds = 1 if self.prior == "ard" else _ROUNDS
         for _ in range(rounds if state.cycle else 0):  # the first solve comes before all else
-            update_precisions(state, self.prior, self.precision_update)
+            update_precisions(state, self.prior)
             if self.noise_variance is None:
                 update_noise(state, n, noise_floor(t, n))
         if self.prior == "ard" and state.cycle:

@@ -1,0 +1,69 @@
+"""Every noise model on rows whose noise varies: each regressor and each noise of the registry."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from sparsebayes.metrics import interval_coverage
+from tests import registry
+
+MODELS = [
+    model for model in registry.plain_models(registry.REGRESSION) if registry.models_noise(model)
+]
+CASES = pytest.mark.parametrize(
+    ("model", "noise"),
+    [(model, noise) for model in MODELS for noise in registry.VARYING_NOISE],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+
+
+def problem(n=160, seed=0):
+    """Return rows, targets and the standard deviation of the noise, which varies tenfold."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-3.0, 3.0, (n, 2))
+    std = np.exp(0.4 * X[:, 0] - 1.0)
+    return X, np.sin(X[:, 0]) + 0.3 * X[:, 1] + std * rng.standard_normal(n), std
+
+
+def fitted(model, noise, X, y, std, sample_weight=None):
+    parameters = registry.VARYING_NOISE[noise](std**2)
+    return clone(model).set_params(**parameters).fit(X, y, sample_weight=sample_weight)
+
+
+def answers(model, X):
+    return np.column_stack([*model.predict(X, return_std=True), model.predict_interval(X)])
+
+
+@CASES
+def test_intervals_cover_new_rows(model, noise):
+    model = fitted(model, noise, *problem())
+    X, y, _ = problem(1000, seed=1)
+    assert 0.9 < interval_coverage(y, model.predict_interval(X)) < 0.99
+
+
+@CASES
+def test_whole_weights_are_repetition(model, noise):
+    X, y, std = problem(60)
+    weight = np.random.default_rng(1).integers(0, 3, len(y))
+    rows = np.repeat(np.arange(len(y)), weight)
+    repeated = fitted(model, noise, X[rows], y[rows], std[rows])
+    weighted = fitted(model, noise, X, y, std, sample_weight=weight)
+    np.testing.assert_allclose(answers(weighted, X), answers(repeated, X), rtol=1e-3, atol=1e-4)
+
+
+@CASES
+def test_predictions_have_the_units_of_the_target(model, noise):
+    X, y, std = problem(60)
+    plain = answers(fitted(model, noise, X, y, std), X)
+    scaled = answers(fitted(model, noise, X, 1024.0 * y, 1024.0 * std), X)
+    np.testing.assert_allclose(scaled, 1024.0 * plain, rtol=1e-6, atol=1e-6)
+
+
+@CASES
+def test_a_saved_model_predicts_the_same(model, noise):
+    X, y, std = problem(60)
+    model = fitted(model, noise, X, y, std)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(answers(again, X), answers(model, X))
