@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -48,7 +49,8 @@ _SETTLED = 0.02  # mean change of robust weights, which are 1 on average, at whi
 ChooseKernel = Callable[[Method, Problem], Problem]
 
 
-class Round(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Round:
     """A fit, and the problem that it solves."""
 
     problem: Problem
@@ -63,17 +65,28 @@ class Round(NamedTuple):
         """Standard deviation of a new observation at each row, left out."""
         return positive_root(self.loo.variance)
 
+    @cached_property
+    def residual_tail(self) -> Tail | None:
+        """Student's t of the noise, where the leave-one-out residuals have heavy tails."""
+        u = self.loo.residual / self.std
+        if u.ndim > 1:
+            return None
+        rows = slice(None, None, -(-len(u) // MOST_ROWS))
+        tail, gain = fit_tail(u[rows], self.loo.weight[rows])
+        return _around_function(self, tail) if gain > WORTH else None
+
     def score(self) -> float:
-        """Return the leave-one-out log density of all rows."""
-        return float(self.loo.weight @ loo_density(self.loo, self.fit.noise.tail))
+        """Return the leave-one-out log density of all rows, with the tail of the residuals."""
+        return float(self.loo.weight @ loo_density(self.loo, self.residual_tail))
 
     def with_noise(self, noise: Noise, variance: Any) -> Round:
         """Return the round with this noise, of this variance at the rows."""
         fit = replace(self.fit, noise=noise, loo=self.loo._replace(noise=variance))
-        return self._replace(fit=fit)
+        return replace(self, fit=fit)
 
     def with_tail(self, tail: Tail | None) -> Round:
-        return self._replace(fit=replace(self.fit, noise=replace(self.fit.noise, tail=tail)))
+        """Return the round with this tail of the noise."""
+        return replace(self, fit=replace(self.fit, noise=replace(self.fit.noise, tail=tail)))
 
 
 def solve_round(method: Method, problem: Problem) -> Round:
@@ -164,7 +177,7 @@ def robust_rounds(method: Method, last: Round, choose_kernel: ChooseKernel) -> R
     former = np.ones(last.problem.rows.n_rows)
     varies = method.noise.depends_on_inputs
     for number in range(_MOST_ROUNDS):
-        last = _student(_with_noise(last, varies, tail=False))
+        last = _student(_with_noise(last, varies))
         tail: Any = last.fit.noise.tail
         u = last.loo.residual / last.std
         weight = (tail.df + 1.0) / (tail.df + (u / tail.scale) ** 2)
@@ -199,16 +212,14 @@ def _precisions(variance: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, fl
     return precision / mean, float(smallest / mean)
 
 
-def _with_noise(last: Round, varies: bool, tail: bool = True) -> Round:
+def _with_noise(last: Round, varies: bool) -> Round:
     """Return the round with the noise that its residuals show: a noise model, or one level."""
     squares, count = last.loo.noise_squares, last.loo.weight
     if varies:
-        last = _noise_model(last, squares)
-    else:
-        # Residuals that are zero to rounding leave the noise of the fit, which has a floor.
-        level = float(count @ squares / np.sum(count)) or float(last.loo.fitted_noise)
-        last = last.with_noise(Noise(level), level)
-    return last.with_tail(residual_tail(last)) if tail else last
+        return _noise_model(last, squares)
+    # Residuals that are zero to rounding leave the noise of the fit, which has a floor.
+    level = float(count @ squares / np.sum(count)) or float(last.loo.fitted_noise)
+    return last.with_noise(Noise(level), level)
 
 
 def _student(last: Round) -> Round:
@@ -302,16 +313,6 @@ class _NoiseJob:
     def finish(self, total: np.ndarray) -> np.ndarray:
         """Return the variances of all rows."""
         return total
-
-
-def residual_tail(last: Round) -> Tail | None:
-    """Return Student's t, where the residuals have heavy tails."""
-    u = last.loo.residual / last.std
-    if u.ndim > 1:
-        return None
-    rows = slice(None, None, -(-len(u) // MOST_ROWS))
-    tail, gain = fit_tail(u[rows], last.loo.weight[rows])
-    return _around_function(last, tail) if gain > WORTH else None
 
 
 def _around_function(last: Round, tail: Tail) -> Tail:

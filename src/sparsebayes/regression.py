@@ -18,7 +18,6 @@ from .fitting import Fit, Method
 from .noise_rounds import (
     input_noise,
     refit_round,
-    residual_tail,
     robust_rounds,
     settled,
     solve_round,
@@ -92,8 +91,8 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
         last = robust_rounds(method, last, with_kernel)
     elif noise.depends_on_inputs:
         last = input_noise(last, lambda data, fit: refit_round(method, last, data, fit))
-    elif noise.learnt:
-        last = last.with_tail(residual_tail(last))
+    if noise.learnt and last.fit.noise.tail is None:
+        last = last.with_tail(last.residual_tail)
     fit = settled(method, last)
     if problem.purpose == "fit":
         fit = _with_extrapolation(last.problem, fit)
