@@ -8,7 +8,7 @@ that sets the fitted attributes of an estimator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -479,11 +479,13 @@ class FittedValue(Protocol):
         """Return the fitted attributes; `of_columns` where candidates are the columns of X."""
 
 
-def publish(estimator: Any, fit: FittedValue) -> None:
+def publish(estimator: Any, fit: FittedValue, inputs: Mapping[str, Any] | None = None) -> None:
     """Set the fitted attributes of an estimator, and give the warnings of the fit to the user.
 
-    Nothing else in the package sets them.
+    `inputs` are the attributes of the inputs, if another estimator has read them. Nothing else in
+    the package sets fitted attributes.
     """
+    vars(estimator).update(inputs or {})
     former = [n for n in vars(estimator) if n.endswith("_") and not n.startswith("_")]
     for name in former:
         if name not in _OF_INPUTS:

@@ -174,8 +174,9 @@ def hold_out(
     """Return the predictions of a fitted table model at some rows."""
     X = frame.iloc[rows]
     if classes is not None:
+        own = codes_of(model.classes_, classes)
         probability = np.zeros((len(rows), len(classes)))  # 0 for a class that was not in the fit
-        probability[:, codes_of(model.classes_, classes)] = model.predict_proba(X)
+        probability[:, own] = model.predict_proba(X)
         return HeldOut(rows, probability=probability)
     mean, std = predict(model, X)
     if std is None:

@@ -1,4 +1,4 @@
-"""Descriptions of the members of a mixture of regressors or of classifiers."""
+"""Estimators that hold fitted models, and the members of a mixture of them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.utils import get_tags
 
 from ..stacking import compare_densities
+from ._sklearn import input_attributes
+from ._summary import Summary, Term
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +31,42 @@ class FittedMember:
     name: str
     model: Any
     seconds: float
+
+
+class ModelHolder(Summary):
+    """Base of estimators that predict with fitted models, which they hold."""
+
+    def _take_inputs(self, fitted: Any) -> None:
+        """Have the number and the names of the inputs of a fitted model."""
+        self.__dict__.pop("feature_names_in_", None)
+        self.__dict__.update(input_attributes(fitted))
+
+
+class Mixture(ModelHolder):
+    """Base of mixtures; a subclass sets the members, the one of the largest weight first."""
+
+    _member: Any  # class of the processes among the members
+    members_: list[Any]
+    weights_: np.ndarray
+
+    def _summary_pairs(self) -> list[tuple[str, str]]:
+        names = [member.name for member in self.members_]
+        mixture = [("mixture", weighted_names(names, self.weights_)), ("terms of", names[0])]
+        return [*mixture, *self.members_[0].model._summary_pairs()]
+
+    def _summary_terms(self) -> list[Term]:
+        return self.members_[0].model._summary_terms()
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags = get_tags(self._member()).input_tags
+        return tags
+
+
+def parameters_of(model: Summary, *names: str) -> dict[str, Any]:
+    """Return these parameters of an estimator, for a model that it makes."""
+    parameters = model.get_params(deep=False)
+    return {name: parameters[name] for name in names}
 
 
 def compared_members(
@@ -55,11 +94,6 @@ def weighted_names(names: Sequence[str], weights: np.ndarray) -> str:
     return ", ".join(f"{name} {weight:.0%}" for name, weight in zip(names, weights, strict=True))
 
 
-def mixture_pairs(names: Sequence[str], weights: np.ndarray) -> list[tuple[str, str]]:
-    """Return the lines of a summary that name the members, and the one whose terms follow."""
-    return [("mixture", weighted_names(names, weights)), ("terms of", names[0])]
-
-
 def comparison_notes(
     table: dict[str, list[Any]], what: str, kept: Sequence[str], weights: np.ndarray, small: bool
 ) -> list[str]:
@@ -73,11 +107,3 @@ def comparison_notes(
     else:
         notes.append(f"predictions are those of a mixture: {weighted_names(kept, weights)}")
     return notes
-
-
-def take_inputs(model: Any, fitted: Any) -> None:
-    """Give a model the number and the names of the inputs of a fitted one."""
-    model.n_features_in_ = fitted.n_features_in_
-    vars(model).pop("feature_names_in_", None)
-    if "feature_names_in_" in vars(fitted):
-        model.feature_names_in_ = fitted.feature_names_in_

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Bunch, check_random_state, get_tags
+from sklearn.utils import Bunch, check_random_state
 
 from .._array import RandomState
 from ..callbacks import Budget
@@ -21,8 +21,7 @@ from ..solvers.run import StopReason
 from ..stacking import Stack, smallest_within_error, stacking_weights
 from ._base import fit_rows
 from ._sklearn import check_is_fitted, warn, whole_fit, words
-from ._stack import FittedMember, compared_members, comparison_notes, mixture_pairs, take_inputs
-from ._summary import Term
+from ._stack import FittedMember, Mixture, compared_members, comparison_notes, parameters_of
 from .forward import ForwardRegressor
 from .rvm import RVMRegressor
 from .sparse_gp import SparseGPRegressor
@@ -35,6 +34,8 @@ from .target_transform import (
     read_target,
 )
 
+# Parameters that all members share with the mixture.
+_SHARED = ("fit_intercept", "cache_size", "random_state", "verbose")
 _EXACT_ROWS = 4_500  # rows up to which max_terms="auto" is the exact process
 # Rows up to which there are a process of the inputs as they are beside that of their scores, and
 # one of log y. At 4,000 rows these took ten seconds more, and RMSE was no better on three tables.
@@ -53,36 +54,52 @@ class Member(FittedMember):
     ----------
     name, model, seconds
         As in `FittedMember`.
-    log : bool
-        Whether it is a model of log y.
+    largest_log : float or None
+        Largest log y of the training rows, for a model of log y; None for a model of y.
     """
 
-    log: bool
+    largest_log: float | None
 
-    def predictive(self, X: Any, largest_log: float) -> Predictive:
-        """Return the distribution of y at rows X; `largest_log` is the largest log y."""
-        of_target = self.model._predictive(X)
-        return of_exponential(of_target, largest_log) if self.log else of_target
+    @property
+    def log(self) -> bool:
+        """True for a model of log y."""
+        return self.largest_log is not None
 
-    def function(self, X: Any, largest_log: float) -> Predictive:
+    def predictive(self, X: Any) -> Predictive:
+        """Return the distribution of y at rows X."""
+        return self.distribution_of_y(self.model._predictive(X))
+
+    def function(self, X: Any) -> Predictive:
         """Return mean and standard deviation of the mean of y at rows X, without the noise."""
         mean, std = self.model.predict(X, return_std="function")
-        if self.log:
-            of_target = of_exponential(self.model._predictive(X), largest_log)
+        if self.largest_log is not None:
+            of_target = of_exponential(self.model._predictive(X), self.largest_log)
             mean, std = of_target.mean, function_std(of_target, std)
         return LocationScale(mean, std)
 
-    def left_out(self, y: np.ndarray, largest_log: float) -> Predictive:
+    def draws(self, X: Any, n: int, seed: int) -> np.ndarray:
+        """Return n draws of y at rows X."""
+        draws = np.asarray(self.model.sample_y(X, n, seed), dtype=np.float64)
+        if self.largest_log is None:
+            return draws
+        return exponential_draws(draws, of_exponential(self.model._predictive(X), self.largest_log))
+
+    def left_out(self, y: np.ndarray) -> Predictive:
         """Return the distribution of each training row, left out."""
         loo, tail = self.model._loo(), self.model.noise_tail_
         target = logarithm(y) if self.log else y
         noise = positive_root(loo.noise_variance)
         std = positive_root(loo.variance)
-        of_target = observation(target - loo.residual, std, tail, noise)
-        return of_exponential(of_target, largest_log) if self.log else of_target
+        return self.distribution_of_y(observation(target - loo.residual, std, tail, noise))
+
+    def distribution_of_y(self, of_target: Predictive) -> Predictive:
+        """Return the distribution of y, given that of the target of the model."""
+        if self.largest_log is None:
+            return of_target
+        return of_exponential(of_target, self.largest_log)
 
 
-class StackedRegressor(TargetRegressor):
+class StackedRegressor(Mixture, TargetRegressor):
     """A mixture of Gaussian processes and linear models, weighted by leave-one-out density.
 
     The members are a Gaussian process, sparse linear models and, up to 2,000 rows, a Gaussian
@@ -166,6 +183,8 @@ class StackedRegressor(TargetRegressor):
         _parameter_constraints.pop(_name, None)
     del _name
 
+    _member = SparseGPRegressor
+
     def __init__(
         self,
         kernel: KernelName | None = "auto",
@@ -217,11 +236,22 @@ class StackedRegressor(TargetRegressor):
         self._validate_params()
         y, weight, used = read_target(self, y, sample_weight)
         positive = bool(np.all(used > 0.0))
-        self._largest_log = float(np.log(np.max(used))) if positive else 0.0
-        candidates = _Candidates(X, y, weight, self._largest_log, Budget(self.max_time))
+        largest_log = float(np.log(np.max(used))) if positive else 0.0
+        candidates = _Candidates(X, y, weight, largest_log, Budget(self.max_time))
         self._fit_members(candidates, used, positive)
         self._weight_members(candidates)
-        self.notes_ = self._notes(int(np.sum(used <= 0.0)), len(used))
+        self.notes_ = comparison_notes(
+            self.choices_,
+            "leave-one-out log density",
+            [member.name for member in self.members_],
+            self.weights_,
+            self.prefer == "small",
+        )
+        if self.target_transform == "auto" and not positive:
+            self.notes_.append(
+                f"the logarithm of the target has no model: {np.sum(used <= 0.0)} of {len(used)} "
+                "values are zero or negative"
+            )
         self.converged_ = not candidates.budget.reason
         for note in candidates.warnings(self.members_):
             warn(*note)
@@ -267,7 +297,7 @@ class StackedRegressor(TargetRegressor):
                 "noise_variance": self.noise_variance,
                 "likelihood": self.likelihood,
                 "max_terms": None if exact else self.max_terms,
-                **self._shared(),
+                **parameters_of(self, *_SHARED),
                 **changes,
             },
         )
@@ -278,7 +308,7 @@ class StackedRegressor(TargetRegressor):
             gamma=self.gamma,
             noise_variance=self.noise_variance,
             likelihood=self.likelihood,
-            **self._shared(),
+            **parameters_of(self, *_SHARED),
         )
 
     def _linear(self) -> RVMRegressor:
@@ -286,12 +316,8 @@ class StackedRegressor(TargetRegressor):
             kernel=None,
             noise_variance=self.noise_variance,
             likelihood=self.likelihood,
-            **self._shared(),
+            **parameters_of(self, *_SHARED),
         )
-
-    def _shared(self) -> dict[str, Any]:
-        params = self.get_params(deep=False)
-        return {k: params[k] for k in ("fit_intercept", "cache_size", "random_state", "verbose")}
 
     def _weight_members(self, candidates: _Candidates) -> None:
         """Weight the members by their leave-one-out densities, and keep those that count."""
@@ -324,23 +350,7 @@ class StackedRegressor(TargetRegressor):
         self.density_gain_ = gain.get("Gaussian process of log y", np.nan) - gain.get(
             "Gaussian process", np.nan
         )
-        take_inputs(self, heaviest.model)
-
-    def _notes(self, n_bad: int, n_rows: int) -> list[str]:
-        """Return sentences on what was compared and chosen."""
-        notes = comparison_notes(
-            self.choices_,
-            "leave-one-out log density",
-            [member.name for member in self.members_],
-            self.weights_,
-            self.prefer == "small",
-        )
-        if self.target_transform == "auto" and n_bad:
-            notes.append(
-                f"the logarithm of the target has no model: {n_bad} of {n_rows} values are zero or "
-                "negative"
-            )
-        return notes
+        self._take_inputs(heaviest.model)
 
     # Predictions.
 
@@ -371,14 +381,14 @@ class StackedRegressor(TargetRegressor):
         if return_cov:
             return self._joint(X)
         if without_noise(return_std):
-            parts = tuple(member.function(X, self._largest_log) for member in self.members_)
+            parts = tuple(member.function(X) for member in self.members_)
             function = Stack(parts, self.weights_)
             return function.mean, function.std
         if return_std:
             predictive = self._predictive(X)
             return predictive.mean, predictive.std
         means = [
-            member.predictive(X, self._largest_log).mean if member.log else member.model.predict(X)
+            member.predictive(X).mean if member.log else member.model.predict(X)
             for member in self.members_
         ]
         return self.weights_ @ np.stack(means)
@@ -421,11 +431,7 @@ class StackedRegressor(TargetRegressor):
             seed, n_own = random.randint(np.iinfo(np.int32).max), int(np.sum(which == k))
             if n_own == 0:
                 continue
-            draws = np.asarray(member.model.sample_y(X, n_own, seed), dtype=np.float64)
-            if member.log:
-                of_target = of_exponential(member.model._predictive(X), self._largest_log)
-                draws = exponential_draws(draws, of_target)
-            columns.append(draws)
+            columns.append(member.draws(X, n_own, seed))
         order = np.argsort(np.argsort(which, kind="stable"), kind="stable")
         return np.concatenate(columns, axis=1)[:, order]
 
@@ -456,7 +462,7 @@ class StackedRegressor(TargetRegressor):
         )
 
     def _predictive(self, X: Any) -> Predictive:
-        parts = [member.predictive(X, self._largest_log) for member in self.members_]
+        parts = [member.predictive(X) for member in self.members_]
         return Stack(tuple(parts), self.weights_)
 
     @property
@@ -469,18 +475,6 @@ class StackedRegressor(TargetRegressor):
             replace(member, model=member.model._without_calibration()) for member in self.members_
         ]
         return model
-
-    def _summary_pairs(self) -> list[tuple[str, str]]:
-        names = [member.name for member in self.members_]
-        return [*mixture_pairs(names, self.weights_), *self.regressor_._summary_pairs()]
-
-    def _summary_terms(self) -> list[Term]:
-        return self.regressor_._summary_terms()
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags = get_tags(SparseGPRegressor()).input_tags
-        return tags
 
     def __getstate__(self) -> dict[str, Any]:
         # A saved model keeps nothing as long as the training rows.
@@ -497,7 +491,7 @@ class _Candidates:
         self.budget = budget
         self.members: list[Member] = []
         self.left_out: list[Predictive] = []
-        self._notes: dict[str, list[Any]] = {}
+        self._warned: dict[str, list[Any]] = {}
 
     @property
     def counts(self) -> np.ndarray:
@@ -521,11 +515,12 @@ class _Candidates:
             fit_rows(model, self.X, target, self.weight, kernel)
         if model.stop_reason_ == StopReason.INTERRUPTED:
             self.budget.interrupt()
-        member = Member(name, model, time.process_time() - started, log)
+        largest = self.largest_log if log else None
+        member = Member(name, model, time.process_time() - started, largest)
         place = 0 if first else len(self.members)
         self.members.insert(place, member)
-        self.left_out.insert(place, member.left_out(self.y, self.largest_log))
-        self._notes[name] = [(str(note.message), note.category) for note in notes]
+        self.left_out.insert(place, member.left_out(self.y))
+        self._warned[name] = [(str(note.message), note.category) for note in notes]
         return member
 
     @property
@@ -535,7 +530,7 @@ class _Candidates:
 
     def warnings(self, members: list[Member]) -> list[Any]:
         """Return the warnings of these members, each once, and one where there may be others."""
-        notes = list(dict.fromkeys(note for m in members for note in self._notes[m.name]))
+        notes = list(dict.fromkeys(note for m in members for note in self._warned[m.name]))
         if self.budget.over and not any(note[1] is ConvergenceWarning for note in notes):
             reason = StopReason(self.budget.reason)
             message = f"Not all members of the mixture were fitted ({reason}). {reason.advice}"

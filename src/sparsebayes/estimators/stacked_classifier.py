@@ -12,7 +12,6 @@ from scipy.sparse import issparse
 from scipy.special import logit
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import get_tags
 
 from .._array import RandomState
 from ..callbacks import Budget
@@ -37,17 +36,20 @@ from ._estimator import Apply, apply_blocks, float_type, is_linear
 from ._sklearn import (
     array_of_frame,
     check_is_fitted,
+    feature_names,
+    input_attributes,
     plain_copy,
     same_namespace,
     warn,
     whole_fit,
     words,
 )
-from ._stack import FittedMember, compared_members, comparison_notes, mixture_pairs, take_inputs
-from ._summary import Summary, Term
+from ._stack import FittedMember, Mixture, compared_members, comparison_notes, parameters_of
 from .rvm_classifier import RVMClassifier
 from .sparse_gp_classifier import SparseGPClassifier
 
+# Parameters that all members share with the mixture.
+_SHARED = ("fit_intercept", "class_weight", "cache_size", "random_state", "verbose")
 _COMPARED = 5_000  # rows on which members are compared; those of some weight are fitted to all
 _ROWS_IN_ALL = (
     300_000  # rows times members that are fitted to all rows: about 15 s for each 100,000
@@ -92,7 +94,7 @@ class _Candidate:
         return _OF_A_PRECISION * np.count_nonzero(np.isfinite(precision))
 
 
-class StackedClassifier(ClassifierMixin, Summary):
+class StackedClassifier(ClassifierMixin, Mixture):
     """A mixture of Gaussian processes and linear models, weighted by leave-one-out predictions.
 
     The members are a sparse linear model and Gaussian processes with every kernel that the search
@@ -155,6 +157,8 @@ class StackedClassifier(ClassifierMixin, Summary):
         "prefer": [words("accurate", "small")],
     }
 
+    _member = SparseGPClassifier
+
     def __init__(
         self,
         kernel: KernelName | None = "auto",
@@ -204,7 +208,7 @@ class StackedClassifier(ClassifierMixin, Summary):
         process._check_parameters()
         data, self.classes_ = process._read(X, y, sample_weight)
         data = merge_labelled_duplicates(process._with_class_weight(data, self.classes_))
-        take_inputs(self, process)
+        self._take_inputs(process)
         part = _drawn(data)
         most = None if part is data else max(1, _ROWS_IN_ALL // len(data.used))
         budget = Budget(self.max_time)
@@ -243,7 +247,7 @@ class StackedClassifier(ClassifierMixin, Summary):
             process.set_params(gamma="evidence")
         candidates = []
         if X.shape[1] <= _MOST_COLUMNS:
-            linear = RVMClassifier(None, **self._shared())
+            linear = RVMClassifier(None, **parameters_of(self, *_SHARED))
             candidates += self._fits("linear", linear, data, budget)
         if candidates and budget.over:
             return candidates
@@ -254,7 +258,9 @@ class StackedClassifier(ClassifierMixin, Summary):
         learns = processes[0].problem.spec.learns and not issparse(X)
         if small:
             best = max(processes, key=lambda candidate: candidate.fit.loo_log_likelihood)
-            functions = RVMClassifier(self.kernel, gamma=self.gamma, **self._shared())
+            functions = RVMClassifier(
+                self.kernel, gamma=self.gamma, **parameters_of(self, *_SHARED)
+            )
             candidates += self._fits("functions", functions, data, budget, best.fit.kernel)
         elif self.warp is not False and learns and _is_skewed(X, data):
             kernel = "sum" if is_option(self.kernel, "auto") else self.kernel
@@ -272,11 +278,11 @@ class StackedClassifier(ClassifierMixin, Summary):
         kernel: KernelChoice | None = None,
     ) -> list[_Candidate]:
         """Fit a model with a given kernel, or with each that the search proposes."""
-        take_inputs(model, self)
         started = time.process_time()
         problem = model._problem(data, len(self.classes_))
         problem = replace(problem, reporter=replace(problem.reporter, budget=budget))
-        kernels = proposed_kernels(model._method(), problem) if kernel is None else [kernel]
+        method = replace(model._method(), feature_names=feature_names(self))
+        kernels = proposed_kernels(method, problem) if kernel is None else [kernel]
         if len(data.used) > _FEW_ROWS and len(kernels) > 2:
             kernels = [kernels[0], kernels[-1]]
         searching = (time.process_time() - started) / len(kernels)
@@ -294,12 +300,7 @@ class StackedClassifier(ClassifierMixin, Summary):
 
     def _process(self, **changes: Any) -> SparseGPClassifier:
         given = {"kernel": self.kernel, "gamma": self.gamma}
-        return SparseGPClassifier(**{**given, **self._shared(), **changes})
-
-    def _shared(self) -> dict[str, Any]:
-        names = ("fit_intercept", "class_weight", "cache_size", "random_state", "verbose")
-        params = self.get_params(deep=False)
-        return {name: params[name] for name in names}
+        return SparseGPClassifier(**{**given, **parameters_of(self, *_SHARED), **changes})
 
     def _choose(self, candidates: list[_Candidate], most: int | None) -> list[_Candidate]:
         """Weight the candidates, and return those of some weight, the heaviest (`most`) first."""
@@ -354,7 +355,8 @@ class StackedClassifier(ClassifierMixin, Summary):
             model, problem = candidate.model, candidate.problem
             fit = candidate.fit
             fit = replace(fit, attributes={"classes_": self.classes_, **fit.attributes})
-            publish(model, with_inputs(fit, problem, linear=is_linear(model), pooled=True))
+            fit = with_inputs(fit, problem, linear=is_linear(model), pooled=True)
+            publish(model, fit, input_attributes(self))
             self.members_.append(FittedMember(candidate.name, model, candidate.seconds))
         self.classifier_ = self.members_[0].model
 
@@ -414,18 +416,6 @@ class StackedClassifier(ClassifierMixin, Summary):
         if is_dask(X := array_of_frame(X, self)):
             return apply_blocks(Apply(self, "predict"), X, 1, self.classes_.dtype)[:, 0]
         return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
-
-    def _summary_pairs(self) -> list[tuple[str, str]]:
-        names = [member.name for member in self.members_]
-        return [*mixture_pairs(names, self.weights_), *self.classifier_._summary_pairs()]
-
-    def _summary_terms(self) -> list[Term]:
-        return self.classifier_._summary_terms()
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags = get_tags(SparseGPClassifier()).input_tags
-        return tags
 
 
 def _named(name: str, kernel: KernelChoice) -> str:

@@ -24,8 +24,8 @@ from ._sklearn import (
     whole_fit,
     words,
 )
-from ._stack import take_inputs
-from ._summary import Summary, Term
+from ._stack import ModelHolder
+from ._summary import Term
 
 _MARGIN = 50.0  # nats
 # y is bounded by twice the largest training target. On the market values of Forbes 2000 (500 rows
@@ -35,7 +35,7 @@ _BEYOND = np.log(2.0)
 _WORSE = 1.05  # ratio of leave-one-out errors of the mean that a note reports
 
 
-class TargetRegressor(PredictiveMixin, RegressorMixin, Summary):
+class TargetRegressor(PredictiveMixin, RegressorMixin, ModelHolder):
     """Base of regressors that hold fitted models of the target or of its logarithm."""
 
     target_transform: Any
@@ -190,7 +190,7 @@ class SparseTargetTransform(MetaEstimatorMixin, TargetRegressor):
         self.log_evidence_ = float(_last(self.regressor_).log_evidence_)
         if chosen == "log y":
             self.log_evidence_ -= float(counts @ logs)
-        take_inputs(self, self.regressor_)
+        self._take_inputs(self.regressor_)
         return self
 
     def _notes(self, n_bad: int, n_rows: int) -> list[str]:

@@ -363,10 +363,8 @@ def _promising(problem: Problem, model: Model, fitted: Segments, n: int = 2) -> 
     r = r - basis @ (basis.T @ r)
     along = basis.T @ Z
     remaining = size - np.einsum("kp,kp->p", along, along)
-    score = np.where(
-        remaining > 1e-8 * size, np.square(r @ Z) / np.maximum(remaining, 1e-300), -1.0
-    )
-    score[model.active] = -1.0
+    able = (remaining > 1e-8 * size) & ~np.isin(np.arange(m), model.active)
+    score = np.where(able, np.square(r @ Z) / np.maximum(remaining, 1e-300), -1.0)
     return [int(j) for j in np.argsort(-score, kind="stable")[:n] if score[j] > 0.0]
 
 

@@ -560,12 +560,12 @@ def add(columns: ColumnSet, model: Model, least_gain: float) -> Model:
 
 def absent_gains(columns: ColumnSet, model: Model) -> np.ndarray:
     """Return the gain of adding each column of the set by itself; 0 for the active ones."""
-    rows, (put, get) = columns.G[model.A], columns.transfer
-    norms = columns.norms
+    active, (put, get) = model.A, columns.transfer
+    rows, norms = columns.G[active], columns.norms
     S = norms - squared_lengths(put(model.root).T @ rows)
     Q = columns.b - get(rows.T @ put(model.mu))
     _, gains = columns.adding_gain(S, Q, norms, model.E)
-    gains[model.A] = 0.0
+    gains[active] = 0.0
     return gains
 
 
