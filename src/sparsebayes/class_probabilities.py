@@ -21,8 +21,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from scipy.optimize import minimize, minimize_scalar
+from scipy.optimize import minimize
 from scipy.special import expit, log_expit, logit, ndtr, ndtri, softmax
+
+from .linalg.scalar import maximise
 
 # Standard deviations of the priors on the calibration: on the logarithm of a slope below 1 and
 # above 1 (where all labels are right, a steeper slope is always better), and on the intercepts.
@@ -215,10 +217,10 @@ def best_calibration(
 def best_coupling(z: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> float:
     """Return the tau of smallest log-loss on rows with these log odds, classes and weights."""
 
-    def loss(tau: float) -> float:
-        return -float(weight @ log_own(couple(z, tau), codes))
+    def log_probability(tau: float) -> float:
+        return float(weight @ log_own(couple(z, tau), codes))
 
-    return float(minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded").x)
+    return maximise(log_probability, 0.0, 1.0, step=None, tol=1e-5)[0]
 
 
 def log_own(p: np.ndarray, codes: np.ndarray) -> np.ndarray:

@@ -357,9 +357,9 @@ class Design(ABC):
 
     def columns(self, idx: Index) -> np.ndarray:
         """Return the exact columns `idx` (n_rows x len(idx)), column-contiguous."""
-        out = np.empty((self.n_rows, self.n_selected(idx)), order="F")
+        out, tensors = np.empty((self.n_rows, self.n_selected(idx)), order="F"), self.has_tensors
         for rows, block in self.blocks(idx):
-            out[rows] = to_numpy(block)
+            out[rows] = to_numpy(block) if tensors else block
         return out
 
     def local_columns(self, idx: Index, single: bool = False) -> Array:
@@ -382,9 +382,10 @@ class Design(ABC):
 
     def local_project(self, V: Array, idx: Index = ALL) -> Array:
         """Return Phi'V for the candidates `idx` on the device of the blocks."""
-        out = self.place(np.zeros((self.n_selected(idx), *V.shape[1:])))
+        out, tensors = np.zeros((self.n_selected(idx), *V.shape[1:])), self.has_tensors
+        out = self.place(out) if tensors else out
         for rows, block in self.blocks(idx):
-            out += across(block, on_same_device(block, V[rows]))
+            out += across(block, on_same_device(block, V[rows]) if tensors else V[rows])
         return out
 
     def apply(self, w: np.ndarray, idx: Index = ALL) -> np.ndarray:

@@ -389,7 +389,7 @@ class CentredDesign(WrappedDesign):
 
     def _direction_for(self, array: Array) -> Array:
         """Return u on the device and in the dtype of `array`, copied there once."""
-        if not is_torch(array):
+        if not (self.has_tensors and is_torch(array)):
             return self._direction
         if array.dtype not in self._directions:
             self._directions[array.dtype] = on_same_device(array, self._direction)

@@ -72,15 +72,16 @@ class KernelDesign(Design):
         self.n_rows, self.n_candidates = X.shape[0], len(self.centres)
         self.stores = 8.0 * self.n_rows * self.n_candidates <= cache_size * 1e6
         self._stored: Array | None = None
+        self._height = 4096  # rows of a block of stored columns
 
     def blocks(self, idx: Index = ALL) -> Iterator[tuple[slice, Array]]:
         """Yield kernel columns in blocks of rows, from the stored matrix if there is one."""
         if self.stores and self._stored is None and self.n_selected(idx) == self.n_candidates:
             self._stored = self._all_columns()
+            if is_torch(self._stored):
+                self._height = block_rows(self.n_candidates, self._block_elements)
         if self._stored is not None:
-            device = is_torch(self._stored)
-            step = block_rows(self.n_candidates, self._block_elements) if device else 4096
-            for rows in row_slices(self.n_rows, step):
+            for rows in row_slices(self.n_rows, self._height):
                 yield rows, self._stored[rows, idx]
         else:
             yield from self._evaluate(idx)

@@ -171,13 +171,13 @@ class BoundStationary:
         )
         B = (Z - self._shift) * self._scale
         half = 0.5 * (B * B).sum(axis=1).reshape(-1, 1)
-        self._B, self._far = B, 0.0 if is_torch(B) else float(half.max(initial=0.0))
+        self._B, self._far = B, float(half.max(initial=0.0)) if xp is np else 0.0
         # One product gives factor * u: [a, |a|^2/2, 1] [-b, 1, |b|^2/2]'.
         right = xp.concatenate([-B, xp.ones_like(half), half], axis=1).T
         right = right if factor > 0 else -right
         # Both limits given: with one of them None, np.clip is three times slower.
         self._range = (0.0, np.inf) if factor > 0 else (-np.inf, 0.0)
-        self._right = right if is_torch(right) else np.ascontiguousarray(right)
+        self._right = np.ascontiguousarray(right) if xp is np else right
         self._spare: Array | None = (
             None  # memory for the formulas that need some, kept between blocks
         )
@@ -211,14 +211,14 @@ class BoundStationary:
         WB = W @ xp.concatenate([B, xp.ones_like(B[:, :1])], axis=1)
         total = WB[:, -1] @ xp.square(A) - 2.0 * xp.einsum("ij,ij->j", A, WB[:, :-1])
         gradient = to_numpy(total + W.sum(axis=0) @ xp.square(B)) / factor
-        at_centres = None if V is None else _times_squares(D.T, B, A, V) / factor
-        return gradient, _times_squares(D, A, B, U) / factor, at_centres
+        at_centres = None if V is None else _times_squares(D.T, B, A, V, xp) / factor
+        return gradient, _times_squares(D, A, B, U, xp) / factor, at_centres
 
     def _distances(self, X: Array, out: Array | None = None) -> Array:
         xp = self._xp
         A = (X - self._shift) * self._scale
         half = 0.5 * (A * A).sum(axis=1).reshape(-1, 1)
-        if not is_torch(A):
+        if xp is np:
             # The root of matern12 turns the rounding of a cancelling product into its square root.
             far = max(self._far, float(half.max(initial=0.0)))
             if self.family == "matern12" or far > _EXPANDED:
@@ -237,12 +237,12 @@ class BoundStationary:
         return U
 
 
-def _times_squares(D: Array, A: Array, B: Array, U: Array) -> Array:
+def _times_squares(D: Array, A: Array, B: Array, U: Array, xp: ModuleType) -> Array:
     """Return sum_k D_ik (A_ij - B_kj)^2 U_kl for each row i, input j and vector l."""
     (d, q), A = (B.shape[1], U.shape[1]), A[:, :, None]
     BU = B[:, :, None] * U[:, None]
     factors = [part.reshape(len(B), -1) for part in (U, BU, B[:, :, None] * BU)]
-    sums = D @ namespace(D).concatenate(factors, axis=1)
+    sums = D @ xp.concatenate(factors, axis=1)
     linear, square = (part.reshape(-1, d, q) for part in (sums[:, q : -d * q], sums[:, -d * q :]))
     return A * (A * sums[:, None, :q] - 2.0 * linear) + square
 

@@ -13,23 +13,25 @@ def maximise(
     low: float,
     high: float,
     *,
-    step: float,
+    step: float | None,
     tol: float,
     start: float | None = None,
     max_evaluations: int = 30,
 ) -> tuple[float, float]:
     """Return where a function is largest between `low` and `high`, and its value there.
 
-    Without `start` the function is evaluated on a grid, because it may have several maxima, and
-    Brent's method refines the best point. From a `start` the search goes uphill in steps and then
-    fits parabolas, which takes few evaluations; where the function is -inf it goes to the right.
+    With `step` the function is evaluated on a grid, because it may have several maxima, and Brent's
+    method refines the best point; without, Brent's method searches the whole interval. From a
+    `start` the search goes uphill in steps and then fits parabolas, which takes few evaluations;
+    where the function is -inf it goes to the right.
 
     Parameters
     ----------
     value : callable
     low, high : float
-    step : float
-        Spacing of the grid, or length of the first steps from `start`.
+    step : float or None
+        Spacing of the grid, or length of the first steps from `start`; None if the function has one
+        maximum.
     tol : float
         Accuracy of the position.
     start : float, optional
@@ -44,6 +46,8 @@ def maximise(
     >>> round(x, 4), round(height, 4)
     (2.0, 1.0)
     """
+    if step is None:
+        return _by_brent(value, low, high, tol)
     if start is None:
         return _on_grid(value, low, high, step, tol)
     start = min(max(start, low), high)
@@ -78,10 +82,14 @@ def _on_grid(
     grid = np.linspace(low, high, max(4, int((high - low) / step) + 1))
     values = np.array([value(x) for x in grid])
     j = int(np.argmax(values))
-    bounds = grid[max(j - 1, 0)], grid[min(j + 1, len(grid) - 1)]
+    x, height = _by_brent(value, grid[max(j - 1, 0)], grid[min(j + 1, len(grid) - 1)], tol)
+    return (x, height) if height > values[j] else (float(grid[j]), float(values[j]))
+
+
+def _by_brent(
+    value: Callable[[float], float], low: float, high: float, tol: float
+) -> tuple[float, float]:
     optimum = minimize_scalar(
-        lambda x: -value(x), bounds=bounds, method="bounded", options={"xatol": tol}
+        lambda x: -value(x), bounds=(low, high), method="bounded", options={"xatol": tol}
     )
-    if -optimum.fun > values[j]:
-        return float(optimum.x), float(-optimum.fun)
-    return float(grid[j]), float(values[j])
+    return float(optimum.x), float(-optimum.fun)

@@ -121,7 +121,7 @@ class OrthogonalColumns:
             return (stored - h @ self.C[: len(h)]) / np.sqrt(s + self.ridge)
         # Not on a device: there half of the reads remain, each four times as long (10^5 rows,
         # H200), and in float32 other columns are chosen.
-        if is_torch(u) or not self.design.lazy:
+        if self.xp is not np or not self.design.lazy:
             return self.design.local_project(u)
         new = self._predict_terms(u)
         new = new[[j not in self._lookahead for j in new.tolist()]]

@@ -15,6 +15,7 @@ A route is a function of a design and its target that returns scores.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -49,6 +50,7 @@ class Scores(Protocol):
     report: Report
     norms: np.ndarray
     smallest_lam: float  # at which the scores are accurate
+    xp: ModuleType  # the module whose functions take A and B
     A: Array
     B: Array
     S: PerTarget
@@ -87,7 +89,8 @@ class ColumnScores(OrthogonalColumns):
     def examine(self, i: int) -> tuple[Array, Array]:
         """Compute A_i and B_i from the column, and the error of the recursion as `drift`."""
         _, self._w, self._s = self.orthogonalise(i)
-        recursive, exact = to_numpy(self.A[i]), to_numpy(self._w @ self.residual)
+        get = self.transfer.get
+        recursive, exact = get(self.A[i]), get(self._w @ self.residual)
         size = np.sqrt(self.norms[i] * self.S)
         errors = np.abs(exact - recursive) / np.where(size > 0, size, np.inf)
         self.drift = float(np.max(errors))
@@ -112,6 +115,7 @@ class GramScores:
     """
 
     name = "gram"
+    xp: ModuleType = np
 
     def __init__(
         self,
@@ -162,8 +166,8 @@ Route: TypeAlias = Callable[[Design, np.ndarray], Scores]
 
 
 def columns_route(design: Design, t: np.ndarray) -> ColumnScores:
-    """Return scores from passes over the columns, by transforms if the design has them."""
-    return ColumnScores(design, t, route="nufft" if design.has_fast_products else "columns")
+    """Return scores from passes over the columns."""
+    return ColumnScores(design, t, route="columns")
 
 
 def gram_route(

@@ -44,12 +44,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
 
-from ..._array import Array, PerTarget, asarray_like, namespace
+from ..._array import Array, PerTarget, asarray_like
 from ...designs import Design, check_columns
 from ...rows._base import Report
 from ..greedy import first_best
@@ -276,8 +277,8 @@ class Forward:
         """Return the column of largest gain, examined, and its gain; -1 if there is none."""
         scores, noise, lam = state.scores, state.noise, state.regularization
         scores.absorb()
-        gains = _gains(scores.A, scores.B, scores.S, lam, noise)
-        xp = namespace(gains)
+        xp = scores.xp
+        gains = _gains(scores.A, scores.B, scores.S, lam, noise, xp)
         gains = xp.where(scores.free & xp.isfinite(gains), gains, -np.inf)
         while (i := first_best(gains, _NAT)) >= 0:
             gain = float(_gains(*scores.examine(i), scores.S, lam, noise))
@@ -393,9 +394,14 @@ class Forward:
         state.stop_reason = reason
 
 
-def _gains(A: Array, B: Array, S: PerTarget, lam: float, noise: Noise) -> Array:
-    """Return what each column would add to the log evidence of all targets together."""
-    xp, several, fixed, floor = namespace(A), A.ndim > B.ndim, noise.fixed, noise.floor
+def _gains(
+    A: Array, B: Array, S: PerTarget, lam: float, noise: Noise, xp: ModuleType = np
+) -> Array:
+    """Return what each column would add to the log evidence of all targets together.
+
+    `xp` is the module whose functions take A and B.
+    """
+    several, fixed, floor = A.ndim > B.ndim, noise.fixed, noise.floor
     if several:
         S, floor = asarray_like(A, S), asarray_like(A, floor)
         fixed = None if fixed is None else asarray_like(A, fixed)

@@ -14,8 +14,8 @@ terms is a search in one dimension.
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
+from ...linalg.scalar import maximise
 from ..noise import Noise
 
 
@@ -45,18 +45,17 @@ def uniform_lam(s: np.ndarray, r: np.ndarray, rss: float, noise: Noise) -> float
     """Return one lam for all terms, infinite where the evidence prefers no term."""
     n = noise.n
 
-    def objective(log_lam: np.ndarray | float) -> np.ndarray:
+    def evidence(log_lam: np.ndarray | float) -> np.ndarray:
         lam = np.exp(np.minimum(log_lam, 700.0))[..., None]
         E = np.maximum(rss + np.sum(r * lam / (s + lam), axis=-1), n * noise.floor)
         fit = n * np.log(E) if noise.fixed is None else E / noise.fixed
-        return fit + np.sum(np.log1p(s / lam), axis=-1)
+        return -(fit + np.sum(np.log1p(s / lam), axis=-1))
 
     grid = np.arange(np.log(np.min(s)) - 30.0, np.log(np.max(s)) + 30.0, 0.5)
-    values = objective(grid)
-    i = int(np.clip(np.argmin(values), 1, len(grid) - 2))
-    optimum = minimize_scalar(
-        objective, bounds=(grid[i - 1], grid[i + 1]), method="bounded", options={"xatol": 1e-8}
+    i = int(np.clip(np.argmax(evidence(grid)), 1, len(grid) - 2))
+    log_lam, best = maximise(
+        lambda x: float(evidence(x)), grid[i - 1], grid[i + 1], step=None, tol=1e-8
     )
     # At the upper end of the grid lam is infinite to rounding.
-    absent = float(objective(np.log(np.max(s)) + 80.0))
-    return float(np.exp(optimum.x)) if optimum.fun < absent - 1e-9 * n else np.inf
+    absent = float(evidence(np.log(np.max(s)) + 80.0))
+    return float(np.exp(log_lam)) if best > absent + 1e-9 * n else np.inf

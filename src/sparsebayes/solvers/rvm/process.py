@@ -27,11 +27,11 @@ from typing import NamedTuple, cast
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.optimize import minimize_scalar
 from scipy.special import expit
 
 from ...designs import Design, KernelDesign
 from ...linalg import pivoted_cholesky
+from ...linalg.scalar import maximise
 from ...posterior import Dense, Posterior, laplace_posterior
 from ..run import Solution, StopReason
 
@@ -227,17 +227,15 @@ def best_variance(
     """Return log a of largest Laplace evidence for weights w ~ N(0, a I), and the evidence."""
     start: tuple[np.ndarray, float] | None = None
 
-    def loss(log_variance: float) -> float:
+    def evidence(log_variance: float) -> float:
         nonlocal start
         alpha = np.full(F.shape[1], np.exp(-log_variance))
         posterior, _ = laplace_posterior(F, counts, alpha, intercept, start, _ROUGH)
         start = posterior.mean, float(posterior.intercept)
-        return -posterior.log_evidence
+        return posterior.log_evidence
 
     low, high = np.clip(bounds, *_LOG_VARIANCE)
-    options = {"xatol": _DIGITS}
-    optimum = minimize_scalar(loss, bounds=(low, high), method="bounded", options=options)
-    return float(optimum.x), -float(optimum.fun)
+    return maximise(evidence, low, high, step=None, tol=_DIGITS)
 
 
 def _independent(Phi: np.ndarray, L: np.ndarray) -> np.ndarray:
