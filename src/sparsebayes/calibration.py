@@ -71,11 +71,11 @@ def calibrate(method: Method, last: Round, fit: Fit, choose_kernel: ChooseKernel
         advice += f", or pass {noise}."
         name = last.problem.reporter.name
         notes = (*notes, Note(_wrong_model(name, "leave-one-out errors", np.max(factor), advice)))
-    outside = _share_outside(last)
-    if outside > _NOMINAL + _BY_CHANCE * np.sqrt(_NOMINAL * (1.0 - _NOMINAL) / max(n, 1.0)):
+    share = _share_outside(last)
+    if share > _NOMINAL + _BY_CHANCE * np.sqrt(_NOMINAL * (1.0 - _NOMINAL) / max(n, 1.0)):
         message = (
             f"{last.problem.reporter.name}: the leave-one-out errors are outside the 95 % "
-            f"intervals in {outside:.0%} of the rows, because the target has more outliers than "
+            f"intervals in {share:.0%} of the rows, because the target has more outliers than "
             "Student's t describes. Use predict_interval(X, calibrated='conformal')."
         )
         notes = (*notes, Note(message))
@@ -298,10 +298,10 @@ class NewRows:
     def plus(self, fit: Fit, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> NewRows:
         """Return the errors with those of further rows, which `fit` has not seen."""
         count = np.ones(len(y)) if weight is None else np.minimum(weight, 1.0)
-        some = np.flatnonzero(count)
-        if len(some) == 0:
+        used = np.flatnonzero(count)
+        if len(used) == 0:
             return self
-        X, y, count = X[some], y[some], count[some]
+        X, y, count = X[used], y[used], count[used]
         mean, spread, _ = fit.model.moments(X)
         n = self.n_rows + float(np.sum(count))
         kept = self.n_rows / n

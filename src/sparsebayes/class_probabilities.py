@@ -200,10 +200,10 @@ def best_calibration(
     options = {"ftol": 1e-15, "gtol": 1e-9}
 
     def best(start: np.ndarray, bounds: list[tuple[float, float]]) -> np.ndarray:
-        found = minimize(
+        result = minimize(
             loss, start, method="L-BFGS-B", jac="3-point", bounds=bounds, options=options
         )
-        return np.asarray(found.x)
+        return np.asarray(result.x)
 
     theta = best(np.zeros(1 + k), bounds)
     losses = np.array([loss(np.append(node, theta[1:])) for node in _LOG_SLOPES])

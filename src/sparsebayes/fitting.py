@@ -24,7 +24,7 @@ from .data import Data
 from .designs import Basis
 from .kernels import KernelChoice, ProcessKind, is_option
 from .posterior import AddedVariance, Posterior
-from .posterior.left_out import LeftOut
+from .posterior.leave_one_out import LooPredictions
 from .posterior.predictive import Calibration
 from .predict import (
     InputRange,
@@ -70,7 +70,7 @@ class Fit:
         Number of steps.
     history : dict of arrays
         One entry per step.
-    loo : LeftOut, optional
+    loo : LooPredictions, optional
         Leave-one-out predictions; None where there are none in closed form.
     calibration : float or array
         Factor by which the standard deviations of predictions are inflated.
@@ -97,7 +97,7 @@ class Fit:
     converged: bool = True
     n_iter: int = 0
     history: dict[str, np.ndarray] = field(default_factory=dict)
-    loo: LeftOut | None = None
+    loo: LooPredictions | None = None
     calibration: PerTarget = 1.0
     tail_factor: PerTarget = 1.0
     conformal: Calibration | None = None
@@ -107,7 +107,7 @@ class Fit:
     notes: tuple[Note, ...] = ()
 
     @property
-    def loo_rows(self) -> LeftOut:
+    def loo_rows(self) -> LooPredictions:
         """The leave-one-out predictions of a fit that has them."""
         assert self.loo is not None
         return self.loo
@@ -322,7 +322,7 @@ def gaussian_fit(
     kernel: KernelChoice,
     data: Data | None,
     added: AddedVariance | None = None,
-    loo: LeftOut | None = None,
+    loo: LooPredictions | None = None,
     **fields: Any,
 ) -> Fit:
     """Return the fit of a posterior that is in the units of the solver.

@@ -20,7 +20,7 @@ from .designs import CentredBasis, KernelBasis
 from .fitting import Fit, Note, gaussian_fit
 from .kernels import Kernel, is_option
 from .linalg import pivoted_cholesky
-from .posterior import Dense, LeftOut, Posterior, ResidualProcess
+from .posterior import Dense, LooPredictions, Posterior, ResidualProcess
 from .predict import LocalModel
 from .problem import Problem, Units
 from .rows import row_slices
@@ -88,7 +88,7 @@ def exact_fit(problem: Problem) -> Fit:
     if process.limit and problem.noise_variance is None:
         message = limit_warning(process.limit, len(rows), True, problem.spec.learns)
         notes = (Note(message, ConvergenceWarning),)
-    loo = LeftOut(
+    loo = LooPredictions(
         ((process.lam / weight) * (process.posterior.mean * scale).T).T,
         process.variance * scale * scale,
         y,
@@ -119,14 +119,16 @@ def not_positive_definite(problem: Problem) -> ValueError:
     )
 
 
-def with_unused_rows(model: Any, loo: LeftOut, rows: np.ndarray, data: Data) -> LeftOut:
+def with_unused_rows(
+    model: Any, loo: LooPredictions, rows: np.ndarray, data: Data
+) -> LooPredictions:
     """Return `loo` of these rows with the others, of weight zero, predicted as new ones."""
     unused = np.setdiff1d(np.arange(data.n_rows), rows)
     if len(unused) == 0:
         return loo
     y = data.y[unused]
     mean, spread, _ = model.moments(data.X[unused])
-    others = LeftOut(y - mean, spread, y, np.zeros(len(unused)), loo.fitted_noise)
+    others = LooPredictions(y - mean, spread, y, np.zeros(len(unused)), loo.fitted_noise)
     back = np.argsort(np.concatenate([rows, unused]))
     names = ("gap", "spread", "y", "weight")
     both = {a: np.concatenate([getattr(loo, a), getattr(others, a)])[back] for a in names}
@@ -226,12 +228,12 @@ def _longer(problem: Problem, limit: int, many: ManyCandidates) -> tuple[Problem
 
 def _larger(problem: Problem, n_path: int, limit: int, many: ManyCandidates) -> Problem | None:
     """Return the problem for `limit` terms in place of `n_path`; None where it is too large."""
-    design, wanted = problem.design, many.wanted(limit)
-    if limit <= n_path or wanted > many.largest:
+    design, n_candidates = problem.design, many.n_desired(limit)
+    if limit <= n_path or n_candidates > many.largest:
         return None
-    if design.n_candidates >= min(wanted, len(problem.rows.used)):
+    if design.n_candidates >= min(n_candidates, len(problem.rows.used)):
         return problem if n_path < design.n_candidates else None
-    if gram_seconds(design, wanted) > _SECONDS:
+    if gram_seconds(design, n_candidates) > _SECONDS:
         return None
     larger = replace(problem, candidates=many.choice(limit))
     return larger if n_path < larger.design.n_candidates else None
@@ -322,15 +324,15 @@ def local_fit(
         variance = variance / scale / scale
         attributes["neighbours_search_"] = {
             "neighbours": np.array(search.numbers),
-            "left_out": np.array(search.densities) + 0.5 * np.log(variance or 1.0),
-            "outside": search.residual_variance / process.lam,
+            "loo_log_density": np.array(search.densities) + 0.5 * np.log(variance or 1.0),
+            "residual_variance_ratio": search.residual_variance / process.lam,
         }
         if search.residual_variance <= RESIDUAL_SHARE * process.lam:
             attributes["neighbours_"] = 0
             return replace(fit, attributes=attributes, notes=notes)
     global_fit = _global_part(problem, fit, process)
     model = LocalModel(global_fit.model.basis, global_fit.posterior, process, n_jobs)
-    loo = search.left_out if sampled else with_unused_rows(model, search.left_out, rows, data)
+    loo = search.loo if sampled else with_unused_rows(model, search.loo, rows, data)
     return replace(
         fit,
         model=model,

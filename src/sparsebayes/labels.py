@@ -504,14 +504,14 @@ def _with_kernel(method: LabelMethod, problem: LabelProblem) -> LabelProblem:
 
 def proposed_kernels(method: LabelMethod, problem: LabelProblem) -> list[KernelChoice]:
     """Return every kernel that the search proposes for a problem, the plainest first."""
-    found: list[KernelChoice] = []
+    proposed: list[KernelChoice] = []
 
     def keep(trial: LabelProblem) -> float:
-        found.append(trial.choice)
+        proposed.append(trial.choice)
         return 0.0
 
     chosen = with_chosen_kernel(problem, keep, labels=True, names=method.feature_names)
-    return found or [chosen.choice]
+    return proposed or [chosen.choice]
 
 
 def few_rows_notes(problem: LabelProblem) -> tuple[Note, ...]:
@@ -568,15 +568,15 @@ def fold_predictions(refit: Refit, problem: LabelProblem) -> LabelPredictions | 
     pairwise = is_option(problem.spec.family, "precomputed")
     k = problem.n_classes
     folds = label_folds(problem.X, problem.codes, problem.weight, np.random.default_rng(0))
-    if k < 2 or not np.any(folds.left_out):
+    if k < 2 or not np.any(folds.held_out):
         return None
     X, codes = problem.X[folds.rows], problem.codes[folds.rows]
     parts = []
-    for left_out in folds.left_out:
-        test = np.flatnonzero(left_out > 0.0)
+    for held_out in folds.held_out:
+        test = np.flatnonzero(held_out > 0.0)
         if len(test) == 0:
             continue
-        weight = folds.weight - left_out
+        weight = folds.weight - held_out
         train = np.flatnonzero(weight > 0.0)
         inner = problem.subset(problem.rows.used[folds.rows[train]], "fold")
         inner = replace(inner, data=replace(inner.rows, weight=None))
@@ -588,7 +588,7 @@ def fold_predictions(refit: Refit, problem: LabelProblem) -> LabelPredictions | 
             new = X[np.ix_(test, folds.rows[train])] if pairwise else X[test]
             blocks = ((part, new[part]) for part in row_slices(len(test), fit.block_rows))
             z[:] = fit.scores(blocks, len(test), np.float64)
-        parts.append((z, codes[test], left_out[test]))
+        parts.append((z, codes[test], held_out[test]))
     return LabelPredictions(*(np.concatenate(field) for field in zip(*parts, strict=True)))
 
 
@@ -601,13 +601,13 @@ class LabelFolds(NamedTuple):
         The first row of each pair of inputs and class, sorted by the inputs.
     weight : array of shape (n_pairs,)
         Number of observations of each pair.
-    left_out : array of shape (n_folds, n_pairs)
+    held_out : array of shape (n_folds, n_pairs)
         How many of them each fold leaves out; zero in all folds for a class of one observation.
     """
 
     rows: np.ndarray
     weight: np.ndarray
-    left_out: np.ndarray
+    held_out: np.ndarray
 
 
 def label_folds(
@@ -625,17 +625,17 @@ def label_folds(
     _, first, number = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
     total = np.bincount(number.ravel(), weights=weight)
     units = np.where(total == np.round(total), total, 1.0)
-    key, left_out = rng.random(len(first)), np.zeros((_FOLDS, len(first)))
+    key, held_out = rng.random(len(first)), np.zeros((_FOLDS, len(first)))
     for c in np.unique(codes):
         own = np.flatnonzero(codes[first] == c)
         own = own[np.argsort(key[own])]
         end = np.cumsum(units[own])
         if end[-1] > 1.0:
-            for f, out in enumerate(left_out):
+            for f, out in enumerate(held_out):
                 # Of units 0, 1, 2, ... every fifth one, beginning with f.
                 upto = np.ceil((np.append(0.0, end) - f) / _FOLDS)
                 out[own] = np.diff(np.maximum(upto, 0.0)) * (total / units)[own]
-    return LabelFolds(first, total, left_out)
+    return LabelFolds(first, total, held_out)
 
 
 def row_positions(X: Any) -> np.ndarray:

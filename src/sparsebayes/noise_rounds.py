@@ -25,7 +25,7 @@ from ._array import to_numpy
 from .data import Data
 from .fitting import Fit, Method, NoiseSpec
 from .kernels import is_option
-from .posterior.left_out import LeftOut
+from .posterior.leave_one_out import LooPredictions
 from .posterior.noise import (
     MOST_ROWS,
     WORTH,
@@ -57,7 +57,7 @@ class Round:
     fit: Fit
 
     @property
-    def loo(self) -> LeftOut:
+    def loo(self) -> LooPredictions:
         return self.fit.loo_rows
 
     @property
@@ -264,22 +264,24 @@ def _noise_columns(last: Round, features: Features, rows: np.ndarray) -> np.ndar
     data, predictor = last.problem.rows, last.fit.model
     X, basis, posterior = data.take(rows), predictor.basis, predictor.posterior
     columns = np.empty((len(rows), features.n_inputs + 1 + features.n_functions))
-    known = None
+    means = None
     if _knows_means(last):
-        known = (last.loo.y - last.loo.gap)[rows]
+        means = (last.loo.y - last.loo.gap)[rows]
         basis = basis.take(np.arange(features.n_functions))
     for part in row_slices(len(rows), 4096):
         block = np.asarray(X[part], dtype=np.float64)
         Phi = basis(block)
-        mean = Phi @ posterior.mean + posterior.intercept if known is None else known[part]
+        mean = Phi @ posterior.mean + posterior.intercept if means is None else means[part]
         columns[part] = features.columns(block, mean, Phi)
     return columns
 
 
 def _knows_means(last: Round) -> bool:
     """Tell whether residuals have the means of so many functions that they are slow to compute."""
-    few = len(last.fit.model.basis) <= 2 * _MOST_FUNCTIONS
-    return not (few or last.fit.model.is_local) and len(last.loo.gap) == last.problem.rows.n_rows
+    is_small = len(last.fit.model.basis) <= 2 * _MOST_FUNCTIONS
+    return (
+        not (is_small or last.fit.model.is_local) and len(last.loo.gap) == last.problem.rows.n_rows
+    )
 
 
 def _noise_at_rows(last: Round, noise: NoiseModel) -> np.ndarray:

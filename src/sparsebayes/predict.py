@@ -20,7 +20,7 @@ from .designs import Basis
 from .kernels import FAMILIES, KernelChoice
 from .posterior import AddedVariance, BlockLowRank, Dense, Draws, LeaveOneOut, ModelAverage
 from .posterior.gaussian import Posterior
-from .posterior.left_out import LeftOut
+from .posterior.leave_one_out import LooPredictions
 from .posterior.noise import NoiseModel, Tail
 from .posterior.predictive import Mixture, Predictive, observation
 
@@ -67,7 +67,7 @@ class Predictor(Protocol):
         """True where the rows around each new one take part beside the posterior."""
 
     @property
-    def stored_loo(self) -> LeftOut | None:
+    def stored_loo(self) -> LooPredictions | None:
         """Leave-one-out predictions of rows that the predictor itself stores; None without."""
 
     def moments(self, X: Array, spread: bool = True) -> Moments:
@@ -208,9 +208,9 @@ class LocalModel:
     block_rows = 2**14  # which the process cuts itself, for several threads
 
     @cached_property
-    def stored_loo(self) -> LeftOut:
+    def stored_loo(self) -> LooPredictions:
         """Leave-one-out predictions of all training rows, which the process stores."""
-        return self.process.left_out(self.n_jobs)
+        return self.process.leave_one_out(self.n_jobs)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "stored_loo"}
@@ -354,14 +354,14 @@ def mixture(predictor: Predictor, X: Array) -> Predictive | None:
     return Mixture(apart + posterior.at(Phi), np.sqrt(variance + noise), weight)
 
 
-def leave_one_out(predictor: PosteriorModel, data: Data | None) -> LeftOut | None:
+def leave_one_out(predictor: PosteriorModel, data: Data | None) -> LooPredictions | None:
     """Return the leave-one-out predictions of `data`; None where the posterior is not Gaussian."""
     if data is None or not isinstance(predictor.posterior.form, Dense | BlockLowRank):
         return None
     return data.reduce(LeaveOneOut(predictor.basis, predictor.posterior, predictor.added))
 
 
-def loo_density(loo: LeftOut, tail: Tail | None) -> np.ndarray:
+def loo_density(loo: LooPredictions, tail: Tail | None) -> np.ndarray:
     """Return the leave-one-out log density of each row, its outputs together."""
     noise = positive_root(loo.noise_variance)
     around = observation(np.zeros_like(loo.residual), positive_root(loo.variance), tail, noise)

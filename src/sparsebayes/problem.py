@@ -314,14 +314,14 @@ def with_chosen_kernel(
 
 
 def _without_duplicates(data: Data) -> Data:
-    """Return the data with each of equal rows and targets once, with the precision of all."""
+    """Return the data with one row for each set of duplicates, with the precision of all."""
     merged = merged_weights(data.input_hashes, data.y, data.weight)
     if merged is None:
         return data
     precision = merged if data.precision is None else merged * data.precision
     kept = merged > 0.0
-    once = replace(data, weight=kept.astype(np.float64), precision=np.where(kept, precision, 1.0))
-    return once.subset(np.flatnonzero(kept))
+    unique = replace(data, weight=kept.astype(np.float64), precision=np.where(kept, precision, 1.0))
+    return unique.subset(np.flatnonzero(kept))
 
 
 def target_scale(largest: PerTarget) -> Any:

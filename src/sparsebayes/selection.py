@@ -145,7 +145,7 @@ class ManyCandidates:
         """Number of candidates whose Gram matrix fits into memory."""
         return int(np.sqrt(self.memory * 1e6 / 8))
 
-    def wanted(self, limit: int) -> int:
+    def n_desired(self, limit: int) -> int:
         """Return the number of candidates for a number of terms, without regard to memory."""
         if self.learns:
             return max(1200, min(4 * limit, 2000 + limit))
@@ -153,12 +153,12 @@ class ManyCandidates:
 
     def number(self, limit: int) -> int:
         """Return the number of candidates for a number of terms."""
-        return max(min(self.wanted(limit), self.largest), limit)
+        return max(min(self.n_desired(limit), self.largest), limit)
 
-    def choice(self, limit: int, wanted: Any = None) -> CandidateChoice:
-        """Return the candidates for a number of terms, or the rows `wanted`."""
+    def choice(self, limit: int, rows: Any = None) -> CandidateChoice:
+        """Return the candidates for a number of terms, or the given rows."""
         return CandidateChoice(
-            self.candidates if wanted is None else wanted,
+            self.candidates if rows is None else rows,
             many=self.number(limit),
             whole=0 if self.learns else self.largest,
             memory=self.memory,

@@ -437,10 +437,10 @@ def test_a_low_rank_reports_what_it_claimed_and_what_is_true():
     model = ForwardRegressor("rbf", gamma=0.5, rank=25, max_terms=40).fit(X, y)
     report = model.approximation_
     assert report["rank"] == 25
-    assert 0.0 < report["trace_left"] < 1.0
+    assert 0.0 < report["residual_trace"] < 1.0
     assert abs(report["claimed_log_evidence"] - report["log_evidence"]) > 1e-3
     full = ForwardRegressor("rbf", gamma=0.5, rank="auto", max_terms=40).fit(X, y)
-    assert full.approximation_["trace_left"] <= 1e-3
+    assert full.approximation_["residual_trace"] <= 1e-3
 
 
 def test_candidates_are_those_asked_for():

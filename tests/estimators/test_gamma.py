@@ -122,7 +122,7 @@ def test_steps_along_an_input_get_the_sum_and_smooth_functions_do_not(model, fri
     assert np.argmin(model.feature_relevance_) == 2
     assert rmse(model, new, truth) < 0.8 * rmse(smooth, new, truth)
     tried = model.kernel_search_
-    assert tried["kernel"][np.argmax(tried["left_out"])] == "sum"
+    assert tried["kernel"][np.argmax(tried["loo_score"])] == "sum"
     model.fit(*friedman)
     assert model.kernel_ in AUTO_FAMILIES
     assert not hasattr(model, "rough_share_")
@@ -140,7 +140,7 @@ def test_what_is_chosen_is_what_predicts_left_out_rows_best():
     mean = loo_density(trial.loo, trial.noise.tail).mean() + np.log(y.std())
     n_lengths = model._fitted.kernel.n_lengths
     penalty = n_lengths / (60 - n_lengths - 1)  # Akaike's criterion for few rows
-    assert np.max(tried["left_out"]) == pytest.approx(mean - penalty, rel=1e-10)
+    assert np.max(tried["loo_score"]) == pytest.approx(mean - penalty, rel=1e-10)
 
 
 def test_functions_bought_for_labels_are_paid_for_where_kernels_are_compared():
@@ -237,7 +237,7 @@ def test_repeated_rows_and_weights_are_the_same_to_the_choice_of_a_kernel():
     assert len(weighted.kernel_search_["kernel"]) > 1
     np.testing.assert_array_equal(weighted.gamma_, repeated.gamma_)
     np.testing.assert_allclose(
-        weighted.kernel_search_["left_out"], repeated.kernel_search_["left_out"], rtol=1e-6
+        weighted.kernel_search_["loo_score"], repeated.kernel_search_["loo_score"], rtol=1e-6
     )
 
 

@@ -503,8 +503,8 @@ def test_folds_hold_every_class():
     codes = np.repeat([0, 1, 2, 3], [20, 14, 5, 1])
     folds = label_folds(X, codes, np.ones(40), np.random.default_rng(1))
     own = codes[folds.rows]
-    assert [np.sum(np.any(folds.left_out[:, own == c], axis=1)) for c in range(4)] == [5, 5, 5, 0]
-    np.testing.assert_array_equal(folds.left_out.sum(axis=0), own != 3)
+    assert [np.sum(np.any(folds.held_out[:, own == c], axis=1)) for c in range(4)] == [5, 5, 5, 0]
+    np.testing.assert_array_equal(folds.held_out.sum(axis=0), own != 3)
 
 
 def test_folds_spread_repeated_observations_and_weights_are_repetition():
@@ -515,11 +515,11 @@ def test_folds_spread_repeated_observations_and_weights_are_repetition():
     rows = label_folds(X[times], codes[times], np.ones(len(times)), np.random.default_rng(1))
     weights = label_folds(X, codes, count.astype(float), np.random.default_rng(1))
     np.testing.assert_array_equal(X[times][rows.rows], X[weights.rows])
-    np.testing.assert_array_equal(rows.left_out, weights.left_out)
-    np.testing.assert_array_equal(rows.left_out.sum(axis=0), rows.weight)
-    assert np.ptp(rows.left_out, axis=0).max() <= 1.0  # as even as can be
+    np.testing.assert_array_equal(rows.held_out, weights.held_out)
+    np.testing.assert_array_equal(rows.held_out.sum(axis=0), rows.weight)
+    assert np.ptp(rows.held_out, axis=0).max() <= 1.0  # as even as can be
     half = label_folds(X, codes, count + 0.5, np.random.default_rng(1))
-    assert np.all(np.count_nonzero(half.left_out, axis=0)[codes[half.rows] != 2] == 1)
+    assert np.all(np.count_nonzero(half.held_out, axis=0)[codes[half.rows] != 2] == 1)
 
 
 @pytest.mark.parametrize("kernel", [("rbf", 0.5), ("matern32", "auto")])

@@ -143,9 +143,9 @@ def test_auto_says_what_it_tried_and_takes_the_best():
     model = SparseGPRegressor(**KNOWN, max_terms=10, neighbours="auto").fit(X, y)
     tried = model.neighbours_search_
     assert model.neighbours_ in tried["neighbours"]
-    taken = tried["left_out"][tried["neighbours"] == model.neighbours_]
-    assert tried["left_out"].max() - taken[0] < 0.01
-    assert tried["outside"] > 0.1
+    taken = tried["loo_log_density"][tried["neighbours"] == model.neighbours_]
+    assert tried["loo_log_density"].max() - taken[0] < 0.01
+    assert tried["residual_variance_ratio"] > 0.1
 
 
 def test_auto_takes_none_where_functions_say_it_all():
@@ -154,7 +154,7 @@ def test_auto_takes_none_where_functions_say_it_all():
     y = X[:, 0] ** 2 + 0.3 * rng.standard_normal(300)
     model = SparseGPRegressor("rbf", gamma=0.1, neighbours="auto", max_terms=60).fit(X, y)
     assert model.neighbours_ == 0
-    assert model.neighbours_search_["outside"] < 0.1
+    assert model.neighbours_search_["residual_variance_ratio"] < 0.1
 
 
 def test_weights_are_repetition():

@@ -42,7 +42,7 @@ def test_everything_that_was_compared_is_said(positive):
     ]
     assert sum(table["weight"]) == pytest.approx(1.0)
     assert len({len(column) for column in table.values()}) == 1
-    best = int(np.argmax(table["left_out"]))
+    best = int(np.argmax(table["loo_log_density"]))
     assert table["error"][best] == 0.0
     assert "models compared" in positive.notes_[0]
     assert positive.members_[0].name in positive.notes_[1]
@@ -61,7 +61,7 @@ def test_the_process_of_the_logarithm_shares_a_kernel(positive):
 
 def test_the_mixture_predicts_left_out_rows_as_well_as_any_member(positive):
     loo = positive.loo_
-    table = zip(positive.choices_["left_out"], positive.choices_["weight"], strict=True)
+    table = zip(positive.choices_["loo_log_density"], positive.choices_["weight"], strict=True)
     assert np.mean(loo.log_density) >= max(mean for mean, weight in table if weight) - 0.01
     assert loo.residuals.shape == (200,)
     assert 0.5 < loo.r2 < 1.0
@@ -194,14 +194,14 @@ def test_one_member_is_the_model_itself():
     model = StackedRegressor(target_transform=None).fit(X[TRAIN], SIGNED[TRAIN])
     alone = RVMRegressor(kernel=None, noise_variance="input").fit(X[TRAIN], SIGNED[TRAIN])
     k = model.choices_["member"].index("linear")
-    assert model.choices_["left_out"][k] == pytest.approx(np.mean(alone.loo_.log_density))
+    assert model.choices_["loo_log_density"][k] == pytest.approx(np.mean(alone.loo_.log_density))
 
 
 def test_left_out_densities_are_those_of_the_members():
     y = SIGNED + 0.5 * np.random.default_rng(1).standard_t(2.0, 260)
     model = StackedRegressor(target_transform=None).fit(X[TRAIN], y[TRAIN])
     for member in model.members_:
-        found = member.left_out(y[TRAIN]).log_density(y[TRAIN])
+        found = member.leave_one_out(y[TRAIN]).log_density(y[TRAIN])
         np.testing.assert_allclose(found, member.model.loo_.log_density, rtol=1e-6, atol=1e-8)
 
 

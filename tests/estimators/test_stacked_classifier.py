@@ -36,7 +36,7 @@ def test_everything_that_was_compared_is_said(model):
     assert any(name.startswith("Gaussian process of normal scores") for name in table["member"])
     assert sum(table["weight"]) == pytest.approx(1.0)
     assert len({len(column) for column in table.values()}) == 1
-    assert table["error"][int(np.argmax(table["left_out"]))] == 0.0
+    assert table["error"][int(np.argmax(table["loo_log_density"]))] == 0.0
     assert "models compared by mean leave-one-out log probability" in model.notes_[0]
     assert model.members_[0].name in model.notes_[1]
     assert model.classifier_ is model.members_[0].model
@@ -70,7 +70,7 @@ def test_the_smallest_member_is_one_model():
     assert len(model.members_) == 1
     table = model.choices_
     chosen = int(np.argmax(table["weight"]))
-    behind = np.max(table["left_out"]) - table["left_out"][chosen]
+    behind = np.max(table["loo_log_density"]) - table["loo_log_density"][chosen]
     assert behind <= table["error"][chosen]
     assert "the smallest within one standard error" in model.notes_[1]
 

@@ -518,7 +518,7 @@ def test_a_low_rank_claims_what_it_may_and_reports_the_truth():
         result, _path, found = select(solver, design, t)
         report = result.state.scores.report
         assert report["rank"] == rank
-        assert 0 < report["trace_left"] < 1
+        assert 0 < report["residual_trace"] < 1
         true = brute_force(design.dense(), t, found.order[: found.n_terms], found.lam)
         assert found.log_evidence == pytest.approx(float(true), abs=1e-7)
         lost.append(exact.log_evidence - found.log_evidence)

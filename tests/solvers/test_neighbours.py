@@ -125,7 +125,7 @@ def test_more_neighbours_are_nearer_to_the_process():
 def test_rows_left_out_are_those_of_fits_without_them():
     kernel, (X, y) = a_kernel("sum"), rows(40)
     X, y = np.vstack([X, X[:4]]), np.append(y, y[:4] + 0.2)
-    left = made(kernel, X, y).left_out()
+    left = made(kernel, X, y).leave_one_out()
     for i in (0, 7, 20, 41):
         rest = np.delete(np.arange(len(y)), i)
         mean, covariance = dense(kernel, X[rest], y[rest], X[i : i + 1])
@@ -140,7 +140,7 @@ def test_rows_left_out_keep_their_digits_where_there_is_hardly_any_noise(by_cell
     lam, kernel, (X, y) = 1e-10, a_kernel("laplacian"), rows(80)
     process = made(kernel, X, y, m=20, centres=0, intercept=False, lam=lam)
     process = with_cells(process) if by_cells else process
-    left = process.left_out()
+    left = process.leave_one_out()
     nearest = process.cache().nearest(process.rows.X, 20)
     for i in range(0, 80, 7):
         others = np.setdiff1d(np.arange(80) if by_cells else nearest[i], i)
@@ -156,7 +156,7 @@ def test_a_row_among_many_at_distance_zero_is_left_out():
     X = np.column_stack([np.repeat([0.0, 1.0], 30), rng.uniform(0, 1, 60)])
     kernel = StationaryKernel("rbf", np.array([1.0, 0.0]))  # blind for the second input
     process = made(kernel, X, rng.standard_normal(60), m=4, centres=0, intercept=False)
-    left, mean_weight = process.left_out(), 3 / (3 + LAM)
+    left, mean_weight = process.leave_one_out(), 3 / (3 + LAM)
     # Given the mean of three others: the variance of the function is LAM/(3 + LAM).
     np.testing.assert_allclose(left.variance, AMPLITUDE * (1 - mean_weight + LAM), rtol=1e-9)
 
@@ -300,8 +300,8 @@ def test_rows_of_a_cell_tell_what_they_would_as_neighbours(family, intercept, ce
     )
     np.testing.assert_allclose(process.predict(new)[0], plain(new)[0], rtol=1e-8)
     some = np.arange(0, 300, 7)
-    finer = cut_cells(cache.nearest, process.rows.X, process.m, left_out=True)
-    left, (mean, variance) = process.left_out(rows=some), plain(X[some], finer)
+    finer = cut_cells(cache.nearest, process.rows.X, process.m, loo=True)
+    left, (mean, variance) = process.leave_one_out(rows=some), plain(X[some], finer)
     np.testing.assert_allclose(left.gap, y[some] - mean, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(left.spread, variance, rtol=1e-7)
 
@@ -354,7 +354,7 @@ def test_one_cell_of_all_rows_leaves_out_as_refits_do():
     process = with_cells(made(kernel, X, y, m=8))
     new = rows(10, seed=2)[0]
     np.testing.assert_allclose(process.predict(new)[0], dense(kernel, X, y, new)[0], rtol=1e-8)
-    left = process.left_out()
+    left = process.leave_one_out()
     for i in (0, 7, 20, 61):
         rest = np.delete(np.arange(len(y)), i)
         mean, covariance = dense(kernel, X[rest], y[rest], X[i : i + 1])
@@ -374,7 +374,9 @@ def test_cells_of_float32_rows_predict_the_same(small_cells, monkeypatch):
         np.testing.assert_allclose(
             single.predict(new + gap)[0], double.predict(new + gap)[0], atol=1e-3
         )
-        np.testing.assert_allclose(single.left_out().gap, double.left_out().gap, atol=1e-3)
+        np.testing.assert_allclose(
+            single.leave_one_out().gap, double.leave_one_out().gap, atol=1e-3
+        )
 
 
 def test_a_power_of_the_variance_leaves_far_rows_as_they_are(small_cells):
@@ -410,4 +412,4 @@ def test_cells_survive_threads_and_saving(small_cells):
     again = pickle.loads(pickle.dumps(process))
     for other in (process.predict(new, n_jobs=2), again.predict(new)):
         np.testing.assert_array_equal(other, process.predict(new))
-    np.testing.assert_array_equal(again.left_out(2).residual, process.left_out().residual)
+    np.testing.assert_array_equal(again.leave_one_out(2).residual, process.leave_one_out().residual)

@@ -117,7 +117,7 @@ def summary(model: Any) -> list[tuple[str, str]]:
 
 def _members(table: dict[str, list[Any]]) -> list[tuple[str, str]]:
     """Return a line for each model that was compared."""
-    members = zip(table["member"], table["left_out"], table["weight"], strict=True)
+    members = zip(table["member"], table["loo_log_density"], table["weight"], strict=True)
     return [
         (name, f"weight {weight:.0%}, leave-one-out log density {density:.4g}")
         for name, density, weight in members

@@ -504,7 +504,7 @@ def _members(model: TableModel) -> Section | None:
     table = getattr(model.estimator_[-1], "choices_", None)
     if table is None:
         return None
-    keys = ("member", "left_out", "error", "weight", "terms")
+    keys = ("member", "loo_log_density", "error", "weight", "terms")
     rows = [
         [name, rounded(density), rounded(error), f"{weight:.0%}", str(terms)]
         for name, density, error, weight, terms in zip(*map(table.get, keys), strict=True)

@@ -138,10 +138,10 @@ def pivoted_factor(design: Design, rank: int, trace: float) -> tuple[np.ndarray,
     kernel, centres = base.kernel, base.centre_rows()
     diagonal = kernel.diagonal(centres)
     F, pivots = pivoted_cholesky(diagonal, lambda j: kernel.bind(centres[j])(centres), rank, trace)
-    trace_left = float(np.sum(np.maximum(diagonal - np.einsum("ij,ij->j", F, F), 0.0)))
+    residual_trace = float(np.sum(np.maximum(diagonal - np.einsum("ij,ij->j", F, F), 0.0)))
     every_row = len(base.centres) == base.n_rows
     rows = F if every_row else _at_rows(base, F[:, pivots].T, pivots)
-    return design.target(rows.T), F, trace_left / float(np.sum(diagonal))
+    return design.target(rows.T), F, residual_trace / float(np.sum(diagonal))
 
 
 def _nystroem(

@@ -102,8 +102,8 @@ class InclusionDisplay:
         ax.set_yticks(at, [str(n) for n in self.names[order]])
         ax.invert_yaxis()
         ax.set(xlim=(0.0, 1.0), xlabel="inclusion probability", title=self.name)
-        left_out = len(self.probability) - len(order)
-        if left_out:
+        n_hidden = len(self.probability) - len(order)
+        if n_hidden:
             ax.set_ylabel(f"most probable {len(order)} of {len(self.probability)} groups")
         self.ax_, self.figure_ = ax, ax.figure
         return self

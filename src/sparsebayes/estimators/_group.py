@@ -18,7 +18,7 @@ from ..designs.dense import StoredDesign
 from ..designs.sparse import SparseDesign
 from ..fitting import Fit, Note, noise_floor_notes
 from ..posterior import BlockLowRank, Posterior
-from ..posterior.left_out import LeftOut
+from ..posterior.leave_one_out import LooPredictions
 from ..predict import Noise, PosteriorModel, leave_one_out, user_coefficients
 from ..priors import group_index, is_lists, overlapping_groups
 from ..problem import Problem
@@ -235,7 +235,7 @@ def column_fit(
         None,
         problem.choice,
         Noise(posterior.noise_variance),
-        loo=_left_out(problem, model, function),
+        loo=_loo_predictions(problem, model, function),
         attributes={
             "coef_": mean if columns is None else summed(mean, columns, d),
             "coef_std_": np.sqrt(coef_variance),
@@ -302,15 +302,15 @@ def chain_diagnostics(
     return attributes, False, (Note(message, ConvergenceWarning),)
 
 
-def _left_out(
+def _loo_predictions(
     problem: Problem, model: PosteriorModel, function: tuple[np.ndarray, np.ndarray] | None
-) -> LeftOut | None:
+) -> LooPredictions | None:
     """Return leave-one-out predictions, by the moments of X w on the rows where given."""
     posterior = model.posterior
     if function is None or not isinstance(posterior.form, BlockLowRank):
         return leave_one_out(model, problem.data)
     y, scale = problem.rows.y, float(problem.units.target)
-    return LeftOut(
+    return LooPredictions(
         scale * (problem.t - function[0]),
         scale * scale * function[1] + posterior.offset_variance,
         y,

@@ -81,7 +81,7 @@ def compared_members(
     compared = compare_densities(density, counts)
     return {
         "member": list(names),
-        "left_out": compared.mean.tolist(),
+        "loo_log_density": compared.mean.tolist(),
         "error": compared.error.tolist(),
         "weight": weight.tolist(),
         "terms": list(sizes),
@@ -98,7 +98,7 @@ def comparison_notes(
     table: dict[str, list[Any]], what: str, kept: Sequence[str], weights: np.ndarray, small: bool
 ) -> list[str]:
     """Return sentences on the comparison of the members by `what`, and on its result."""
-    pairs = zip(table["member"], table["left_out"], strict=True)
+    pairs = zip(table["member"], table["loo_log_density"], strict=True)
     compared = ", ".join(f"{name} ({density:.4g})" for name, density in pairs)
     notes = [f"models compared by mean {what}: {compared}"]
     if len(kept) == 1:

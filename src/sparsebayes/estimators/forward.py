@@ -122,7 +122,7 @@ class ForwardRegressor(StreamRegressor):
     kernel_search_ : dict of arrays
         Kernels that were compared, if length scales were learnt: ``kernel``; ``one_width``, whether
         all inputs share one length scale; ``process_evidence``, the log evidence of the Gaussian
-        process of the standardised target; and ``left_out``, the mean leave-one-out log density
+        process of the standardised target; and ``loo_score``, the mean leave-one-out log density
         minus a penalty for the number of length scales (NaN if it was not needed).
     coef_ : array of shape (n_active,) or (n_outputs, n_active)
         One weight per active function; with ``kernel=None`` one per column of X, zeros included.

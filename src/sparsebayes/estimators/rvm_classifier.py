@@ -113,7 +113,7 @@ class RVMClassifier(SparseClassifier):
     kernel_search_ : dict of arrays
         Kernels that were compared, if length scales were learnt: ``kernel``; ``one_width``, whether
         all inputs share one length scale; ``process_evidence``, the log evidence of the Gaussian
-        process of the standardised labels; and ``left_out``, the mean leave-one-out log-likelihood
+        process of the standardised labels; and ``loo_score``, the mean leave-one-out log-likelihood
         of the labels minus a penalty for the number of length scales and functions (NaN if it was
         not needed).
     coef_ : array of shape (1, n_active) or (n_classes, n_active)

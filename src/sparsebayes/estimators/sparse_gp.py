@@ -121,7 +121,7 @@ class SparseGPRegressor(SparseRegressor):
     kernel_search_ : dict of arrays
         Kernels that were compared, if length scales were learnt: ``kernel``; ``one_width``, whether
         all inputs share one length scale; ``process_evidence``, the log evidence of the Gaussian
-        process of the standardised target; and ``left_out``, the mean leave-one-out log density
+        process of the standardised target; and ``loo_score``, the mean leave-one-out log density
         minus a penalty for the number of length scales (NaN if it was not needed).
     coef_ : array of shape (n_active,) or (n_outputs, n_active)
         One weight per function.
@@ -153,9 +153,9 @@ class SparseGPRegressor(SparseRegressor):
         Number of neighbours that is used; 0 if none.
     neighbours_search_ : dict of arrays
         Comparison of the settings by ``neighbours="auto"``, if the process is not exact:
-        ``neighbours``; ``left_out``, the mean leave-one-out log density of the standardised target
-        at up to 2,000 rows; and ``outside``, the variance that the functions do not represent,
-        divided by the noise variance.
+        ``neighbours``; ``loo_log_density``, the mean leave-one-out log density of the standardised
+        target at up to 2,000 rows; and ``residual_variance_ratio``, the variance that the functions
+        do not represent, divided by the noise variance.
     loo_ : Bunch
         Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form.
     stop_reason_ : str

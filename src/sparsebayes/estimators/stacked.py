@@ -84,7 +84,7 @@ class Member(FittedMember):
             return draws
         return exponential_draws(draws, of_exponential(self.model._predictive(X), self.largest_log))
 
-    def left_out(self, y: np.ndarray) -> Predictive:
+    def leave_one_out(self, y: np.ndarray) -> Predictive:
         """Return the distribution of each training row, left out."""
         loo, tail = self.model._loo(), self.model.noise_tail_
         target = logarithm(y) if self.log else y
@@ -139,7 +139,7 @@ class StackedRegressor(Mixture, TargetRegressor):
     weights_ : array
         Weights of the members.
     choices_ : dict of lists
-        Models that were compared, one entry per member: ``member``, ``left_out`` (mean
+        Models that were compared, one entry per member: ``member``, ``loo_log_density`` (mean
         leave-one-out log density of y), ``error`` (standard error of its difference to the best),
         ``weight``, ``terms`` (functions or columns) and ``seconds``.
     regressor_ : estimator
@@ -322,7 +322,7 @@ class StackedRegressor(Mixture, TargetRegressor):
     def _weight_members(self, candidates: _Candidates) -> None:
         """Weight the members by their leave-one-out densities, and keep those that count."""
         members, counts, y = candidates.members, candidates.counts, candidates.y
-        density = np.column_stack([part.log_density(y) for part in candidates.left_out])
+        density = np.column_stack([part.log_density(y) for part in candidates.loo])
         sizes = [len(member.model.active_) for member in members]
         weight, able = np.zeros(len(members)), candidates.with_good_means()
         if self.prefer == "small":
@@ -334,10 +334,10 @@ class StackedRegressor(Mixture, TargetRegressor):
         self.choices_ = compared_members(names, density, counts, weight, sizes, seconds)
         order = [k for k in np.argsort(-weight, kind="stable") if weight[k] > 0.0]
         self.members_, self.weights_ = [members[k] for k in order], weight[order]
-        self._left_out = Stack(tuple(candidates.left_out[k] for k in order), self.weights_)
+        self._loo_predictive = Stack(tuple(candidates.loo[k] for k in order), self.weights_)
         self._counts, self._y = counts, y
         counted = counts > 0
-        levels = np.abs(2.0 * self._left_out.cdf(y) - 1.0)
+        levels = np.abs(2.0 * self._loo_predictive.cdf(y) - 1.0)
         self._conformal = Calibration.from_residuals(levels[counted], counts[counted])
         heaviest = self.members_[0]
         self.regressor_ = heaviest.model
@@ -445,18 +445,18 @@ class StackedRegressor(Mixture, TargetRegressor):
             If the model was loaded from a file, which does not store leave-one-out predictions.
         """
         check_is_fitted(self)
-        if self._left_out is None:
+        if self._loo_predictive is None:
             raise AttributeError(
                 "loo_ is not stored by a StackedRegressor that was loaded from a file. Fit it to "
                 "the training rows."
             )
-        left_out, y, counts = self._left_out, self._y, self._counts
-        residuals = y - left_out.mean
+        loo, y, counts = self._loo_predictive, self._y, self._counts
+        residuals = y - loo.mean
         total = counts @ np.square(y - counts @ y / np.sum(counts))
         return Bunch(
             residuals=residuals,
-            std=left_out.std,
-            log_density=left_out.log_density(y),
+            std=loo.std,
+            log_density=loo.log_density(y),
             weight=counts,
             r2=float(1.0 - counts @ np.square(residuals) / total) if total > 0 else 0.0,
         )
@@ -478,7 +478,7 @@ class StackedRegressor(Mixture, TargetRegressor):
 
     def __getstate__(self) -> dict[str, Any]:
         # A saved model keeps nothing as long as the training rows.
-        return {**super().__getstate__(), "_left_out": None, "_y": None, "_counts": None}
+        return {**super().__getstate__(), "_loo_predictive": None, "_y": None, "_counts": None}
 
 
 class _Candidates:
@@ -490,7 +490,7 @@ class _Candidates:
         self.X, self.y, self.weight, self.largest_log = X, y, weight, largest_log
         self.budget = budget
         self.members: list[Member] = []
-        self.left_out: list[Predictive] = []
+        self.loo: list[Predictive] = []
         self._warned: dict[str, list[Any]] = {}
 
     @property
@@ -519,7 +519,7 @@ class _Candidates:
         member = Member(name, model, time.process_time() - started, largest)
         place = 0 if first else len(self.members)
         self.members.insert(place, member)
-        self.left_out.insert(place, member.left_out(self.y))
+        self.loo.insert(place, member.leave_one_out(self.y))
         self._warned[name] = [(str(note.message), note.category) for note in notes]
         return member
 
@@ -540,14 +540,12 @@ class _Candidates:
     def best_kernel(self) -> KernelChoice:
         """Return the kernel of the process of highest leave-one-out density."""
         kernels = [(k, m) for k, m in enumerate(self.members) if m.model.kernel is not None]
-        best = max(
-            kernels, key=lambda pair: self.counts @ self.left_out[pair[0]].log_density(self.y)
-        )
+        best = max(kernels, key=lambda pair: self.counts @ self.loo[pair[0]].log_density(self.y))
         return best[1].model._fitted.kernel
 
     def with_good_means(self) -> list[int]:
         """Return the members but models of log y whose means are worse than the best of y."""
-        errors = [self.counts @ np.square(self.y - part.mean) for part in self.left_out]
+        errors = [self.counts @ np.square(self.y - part.mean) for part in self.loo]
         of_y = [e for e, m in zip(errors, self.members, strict=True) if not m.log]
         most = _WORSE**2 * min(of_y, default=np.inf)
         return [k for k, m in enumerate(self.members) if not m.log or errors[k] <= most]

@@ -76,7 +76,7 @@ class _Candidate:
     seconds: float
 
     @property
-    def left_out(self) -> np.ndarray:
+    def loo_probabilities(self) -> np.ndarray:
         """Leave-one-out probabilities of the training rows."""
         assert self.fit.loo is not None
         return self.fit.probabilities(self.fit.loo.z)
@@ -128,7 +128,7 @@ class StackedClassifier(ClassifierMixin, Mixture):
     pool_ : ClassPool
         Combines the probabilities of the members.
     choices_ : dict of lists
-        Models that were compared, one entry per member: ``member``, ``left_out`` (mean
+        Models that were compared, one entry per member: ``member``, ``loo_log_density`` (mean
         leave-one-out log probability of the labels, minus its optimism), ``error`` (standard error
         of its difference to the best), ``weight``, ``terms`` (functions or columns) and
         ``seconds``.
@@ -307,7 +307,7 @@ class StackedClassifier(ClassifierMixin, Mixture):
         loo = candidates[0].fit.loo
         assert loo is not None
         codes, counts = loo.codes, loo.weight
-        parts = [candidate.left_out for candidate in candidates]
+        parts = [candidate.loo_probabilities for candidate in candidates]
         optimism = np.array([candidate.optimism for candidate in candidates])
         density = np.column_stack([log_own(part, codes) for part in parts])
         density -= optimism / np.sum(counts)

@@ -114,12 +114,12 @@ def _warns_once(method: Callable[..., Any]) -> Callable[..., Any]:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             result = method(self, *args, **kwargs)
-        outside = False
+        reported = False
         for message in {str(entry.message): entry.message for entry in caught}.values():
             if not isinstance(message, OutsideRange):
                 warn(message)
-            elif not outside:  # each member of a mixture and each copy of a row has its own
-                outside, scaler, j = True, self.estimator_[0], message.column
+            elif not reported:  # each member of a mixture and each copy of a row has its own
+                reported, scaler, j = True, self.estimator_[0], message.column
                 name = str(self.get_feature_names_out()[j])
                 warn(message.before_scaling(name, scaler.mean_[j], scaler.scale_[j]))
         return result

@@ -168,7 +168,7 @@ class SparseTargetTransform(MetaEstimatorMixin, TargetRegressor):
             models["log y"] = clone(self._regressor()).fit(X, logs, **weights)
         densities, self.loo_rmse_ = {}, {}
         for key, model in models.items():
-            loo = _left_out(model)
+            loo = _loo_predictions(model)
             mean, jacobian = y - loo.residuals, np.zeros(())
             if key == "log y":
                 tail = _last(model).noise_tail_
@@ -373,7 +373,7 @@ def _last(model: Any) -> Any:
     return model[-1] if isinstance(model, Pipeline) else model
 
 
-def _left_out(model: Any) -> Any:
+def _loo_predictions(model: Any) -> Any:
     last = _last(model)
     try:
         return last.loo_

@@ -258,7 +258,7 @@ def _learn_kernel(
                 "kernel": np.array([w.family for w in widths]),
                 "one_width": np.array([w.one_width for w in widths]),
                 "process_evidence": np.array([w.log_evidence for w in widths]),
-                "left_out": np.full(len(widths), np.nan),
+                "loo_score": np.full(len(widths), np.nan),
             },
         )
         for w in widths
@@ -274,7 +274,7 @@ def _learn_kernel(
         scores[k] = score(choice)
     best = choices[int(np.argmax(np.nan_to_num(scores, nan=-np.inf)))]
     assert best.search is not None
-    best.search["left_out"][:] = scores
+    best.search["loo_score"][:] = scores
     return best
 
 

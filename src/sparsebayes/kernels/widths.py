@@ -592,13 +592,13 @@ class _Search:
         On some of the rows, as all kernels of an exact process see them, a penalty is that part of
         itself: the evidence of all rows has the differences of some of them so many times.
         """
-        few = self.refine_few if refined else self.first
+        stage = self.refine_few if refined else self.first
         n, penalties = len(self.data.X), np.array([self.penalty(p) for p in points])
         values = [p.value for p in points]
-        if self.exact and n > few.rows:
+        if self.exact and n > stage.rows:
             rows = self.refine_exact.rows if refined else self.first.rows
             return np.subtract(values, penalties * (rows / n))
-        if len(points) > 1 and n > few.rows:
+        if len(points) > 1 and n > stage.rows:
             values = self.on_all_rows(points)
         return np.subtract(values, penalties)
 

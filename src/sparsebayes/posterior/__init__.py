@@ -23,7 +23,7 @@ from .covariance import (
 )
 from .gaussian import Posterior, augmented_triangle, average_models, gaussian_posterior, revise
 from .laplace import laplace_posterior, likelihood_slopes, log_likelihood
-from .left_out import LeaveOneOut, LeftOut
+from .leave_one_out import LeaveOneOut, LooPredictions
 
 __all__ = [
     "AddedVariance",
@@ -35,7 +35,7 @@ __all__ = [
     "Extrapolation",
     "Healing",
     "LeaveOneOut",
-    "LeftOut",
+    "LooPredictions",
     "ModelAverage",
     "ModelMixture",
     "Posterior",

@@ -259,7 +259,9 @@ def fit_noise(
             break
     bounds = np.quantile(np.log(v), _ENDS)
     start = np.repeat(coef, _FOLDS, axis=1)
-    cv_variance = np.exp(np.clip(folds.left_out(folds.descend(df, choice.penalty, start)), *bounds))
+    cv_variance = np.exp(
+        np.clip(folds.out_of_fold(folds.descend(df, choice.penalty, start)), *bounds)
+    )
     # Scale the variance so that the standardised squares have mean one.
     factor = float(count @ (squares / cv_variance) / np.sum(count))
     return NoiseModel(candidate, coef[:, 0], bounds, choice).scaled(factor), factor * cv_variance
@@ -289,7 +291,7 @@ class _Folds:
         """The weights of all folds."""
         return _descend(self.B, self.grams, self.q, self.inside, df, penalty, W)
 
-    def left_out(self, W: np.ndarray) -> np.ndarray:
+    def out_of_fold(self, W: np.ndarray) -> np.ndarray:
         """Log variance at each row, from the fit without its fold."""
         return (self.B @ W)[np.arange(len(self.q)), self.fold]
 
@@ -304,7 +306,7 @@ class _Folds:
         best, error, penalty = -np.inf, 0.0, 0.0
         for trial in _PENALTIES:
             W = self.descend(df, trial, W)
-            eta = np.clip(self.left_out(W), level - _WILD, level + _WILD)
+            eta = np.clip(self.out_of_fold(W), level - _WILD, level + _WILD)
             gains = constant - self.count * _loss(eta, self.q, df)
             if not np.sum(gains) > best:
                 break

@@ -204,7 +204,7 @@ def low_rank_route(
             "rank=... requires a named kernel or a callable. Use rank=None with kernel=None "
             "and kernel='precomputed'."
         )
-    A, F, trace_left = pivoted_factor(design, rank, trace)
+    A, F, residual_trace = pivoted_factor(design, rank, trace)
     p = len(F)
     R, z, rss = augmented_triangle(CompressedDesign(A, design, None), t, np.arange(p), np.zeros(p))
     matrix = np.asfortranarray(np.vstack([R @ F, np.zeros((1, F.shape[1]))]))
@@ -213,7 +213,7 @@ def low_rank_route(
         with_residual(z, rss),
         route="low rank",
         rank=p,
-        trace_left=trace_left,
+        residual_trace=residual_trace,
     )
 
 

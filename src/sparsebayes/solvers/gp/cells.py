@@ -42,7 +42,7 @@ _PER_NEIGHBOUR = 256
 _MOST_OF_CELL = 8192
 # Rows in the system of a cell for each row of its own, so that its edges are as accurate as its
 # middle. For leave-one-out predictions few cells are solved, of fewer rows, with a wider margin.
-_AROUND, _AROUND_LEFT_OUT = 2.5, 6.0
+_AROUND, _AROUND_LOO = 2.5, 6.0
 _DIRECT = 3072  # rows that have one factor
 _BLOCK = 1024  # rows of a block where there are more
 _SINGLE = 1e-3  # above this lam a part of the rows is solved in float32, in half the time
@@ -86,14 +86,14 @@ class Cells(NamedTuple):
         return slice(self.first[c], self.first[c + 1])
 
 
-def cut_cells(nearest: NearestRows, X: np.ndarray, m: int, left_out: bool = False) -> Cells:
+def cut_cells(nearest: NearestRows, X: np.ndarray, m: int, loo: bool = False) -> Cells:
     """Return cells with the rows of their systems: their own, and those next to them.
 
-    With `left_out` the systems are small enough for one factor.
+    With `loo` the systems are small enough for one factor.
     """
-    most = _DIRECT if left_out else _MOST_OF_CELL
+    most = _DIRECT if loo else _MOST_OF_CELL
     size = min(max(min(_PER_NEIGHBOUR * m, most), m), len(X))
-    around = 1 if size == len(X) else _AROUND_LEFT_OUT if left_out else _AROUND
+    around = 1 if size == len(X) else _AROUND_LOO if loo else _AROUND
     rate = np.zeros(X.shape[1])
     rate[nearest.used] = to_numpy(nearest.rate)
     tree, own = _cut(X, rate, max(int(size / around), 1))

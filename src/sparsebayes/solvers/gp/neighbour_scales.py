@@ -33,7 +33,7 @@ from scipy.linalg import LinAlgError
 from scipy.optimize import brentq
 
 from ...designs import KernelBasis
-from ...posterior import LeftOut
+from ...posterior import LooPredictions
 from ..noise import NOISE_FLOOR, Noise
 from .cells import Cells, cut_cells
 from .exact import exact_process
@@ -71,7 +71,7 @@ class LocalFit(NamedTuple):
     densities: list[float]  # and the mean leave-one-out log density of y/scale with each
     residual_variance: float  # mean of r(x, x)
     limit: str  # as in `gp_prior.Prior`
-    left_out: LeftOut  # leave-one-out predictions of the requested rows
+    loo: LooPredictions  # leave-one-out predictions of the requested rows
     notes: list[str]  # what went wrong and what was done
 
 
@@ -165,14 +165,14 @@ def neighbour_process(
     same = best.trial._replace(m=0)
     tried = {t.m: s.density for t, s in search.scores.items() if t._replace(m=0) == same}
     best = search.calibrated(best)
-    process, left_out = search.finish(best, scale, n_loo_rows)
+    process, loo = search.finish(best, scale, n_loo_rows)
     return LocalFit(
         process,
         sorted(tried),
         [tried[m] for m in sorted(tried)],
         float(np.mean(search.white.residual)),
         search.limit(best),
-        left_out,
+        loo,
         search.notes,
     )
 
@@ -199,7 +199,7 @@ class _Search:
         self.white = whiten(functions, factor, rows)
         self.fit = lru_cache(2)(lambda lam: fit_global(self.white, rows, lam, intercept))
         self.loo_cells = lru_cache(2)(
-            lambda rough, m: cut_cells(self.nearest[rough], rows.X, m, left_out=True)
+            lambda rough, m: cut_cells(self.nearest[rough], rows.X, m, loo=True)
         )
         self.notes: list[str] = []
         self.cache: TrainingCache | None = None
@@ -327,10 +327,10 @@ class _Search:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return leave-one-out mean and variance of the function at judged rows."""
 
-        def take(some: np.ndarray) -> TrainingCache:
-            phi = self.white.phi[some] @ process.fit.rotation.astype(self.white.phi.dtype)
-            residual = self.white.residual[some]
-            return TrainingCache.from_functions(process, phi, residual, None, some)
+        def take(subset: np.ndarray) -> TrainingCache:
+            phi = self.white.phi[subset] @ process.fit.rotation.astype(self.white.phi.dtype)
+            residual = self.white.residual[subset]
+            return TrainingCache.from_functions(process, phi, residual, None, subset)
 
         m, rough, unique = process.m, process.rough, judged.unique
         if cells or m >= len(self.rows):
@@ -342,9 +342,9 @@ class _Search:
                 A, most = self.rows.X[unique].astype(np.float64), min(self.most, len(self.rows) - 1)
                 judged.neighbours[rough] = self.nearest[rough](A, most)
             N = judged.neighbours[rough][:, :m]
-            some = np.union1d(unique, N)
-            own, N = np.searchsorted(some, unique), np.searchsorted(some, N)
-            mean, variance = process.loo_by_neighbours(own, N, take(some))
+            subset = np.union1d(unique, N)
+            own, N = np.searchsorted(subset, unique), np.searchsorted(subset, N)
+            mean, variance = process.loo_by_neighbours(own, N, take(subset))
         return mean[judged.inverse], variance[judged.inverse]
 
     def _scored(
@@ -455,7 +455,7 @@ class _Search:
 
     def finish(
         self, best: Score, scale: float, n_loo_rows: int | None
-    ) -> tuple[NeighbourProcess, LeftOut]:
+    ) -> tuple[NeighbourProcess, LooPredictions]:
         """Return the process of a score, with its cells, and leave-one-out predictions.
 
         The functions are rotated in place, so that no trial can follow.
@@ -473,15 +473,15 @@ class _Search:
                 self.notes.append(f"{error} The nearest rows are used instead of cells.")
                 best = near
         process = replace(best.process, scale=scale, caches={None: self._final_cache(best)})
-        return process, process.left_out(self.n_jobs, rows)
+        return process, process.leave_one_out(self.n_jobs, rows)
 
     def _finish_cells(
         self, best: Score, near: Score, rows: np.ndarray, scale: float
-    ) -> tuple[NeighbourProcess, LeftOut]:
+    ) -> tuple[NeighbourProcess, LooPredictions]:
         """Return the process with cells; rows of `near` determine its amplitude and power."""
         moments = self.moments(best.process, True, self._judged(rows))
-        some = np.searchsorted(rows, near.rows)
-        score = self._scored(best.trial, best.process, near.rows, *(a[some] for a in moments))
+        position = np.searchsorted(rows, near.rows)
+        score = self._scored(best.trial, best.process, near.rows, *(a[position] for a in moments))
         power = _power(
             self._global_variance(score), near.variance, score.variance, near.n_observations
         )
@@ -494,7 +494,7 @@ class _Search:
             self.notes.append(f"{error} Smaller cells are used, which are solved directly.")
             cells = self.loo_cells(process.rough, process.m)
             cells = process.solve_cells(cells, cache.take, self.n_jobs)
-        return replace(process, cells=cells), process.to_left_out(rows, *moments)
+        return replace(process, cells=cells), process.to_loo_predictions(rows, *moments)
 
     def _final_cache(self, score: Score) -> TrainingCache:
         """Return the functions at all rows, rotated in place the first time."""

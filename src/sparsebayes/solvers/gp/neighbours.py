@@ -59,7 +59,7 @@ from ..._array import Array, Device, asarray_like, is_torch, namespace, on_devic
 from ...designs import KernelBasis
 from ...kernels import StationaryKernel
 from ...linalg.factor import lower_solve
-from ...posterior import LeftOut
+from ...posterior import LooPredictions
 from ...rows import row_slices
 from ...rows._base import row_hashes
 from .cells import Cells, CellSolution, cut_cells, solve_cell
@@ -422,7 +422,9 @@ class NeighbourProcess:
             covariance = covariance * np.multiply.outer(root, root)
         return mean * self.scale, covariance * self.variance_unit
 
-    def left_out(self, n_jobs: int | None = None, rows: np.ndarray | None = None) -> LeftOut:
+    def leave_one_out(
+        self, n_jobs: int | None = None, rows: np.ndarray | None = None
+    ) -> LooPredictions:
         """Return leave-one-out predictions of all training rows, or of some."""
         rows = np.arange(len(self.rows.y)) if rows is None else rows
         unique, inverse = self.rows.lookup(rows)
@@ -437,11 +439,13 @@ class NeighbourProcess:
             parts = _map(loo_block, row_slices(len(unique), 512), n_jobs)
             mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
         else:
-            cells = cut_cells(cache.nearest, self.rows.X, self.m, left_out=True)
+            cells = cut_cells(cache.nearest, self.rows.X, self.m, loo=True)
             mean, variance = self.loo_by_cells(cells, unique, cache.take, n_jobs)
-        return self.to_left_out(rows, mean[inverse], variance[inverse])
+        return self.to_loo_predictions(rows, mean[inverse], variance[inverse])
 
-    def to_left_out(self, rows: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> LeftOut:
+    def to_loo_predictions(
+        self, rows: np.ndarray, mean: np.ndarray, variance: np.ndarray
+    ) -> LooPredictions:
         """Return leave-one-out predictions from moments given all other unique rows.
 
         `mean` and `variance` are those of the function at each row without any of the observations
@@ -453,7 +457,7 @@ class NeighbourProcess:
         ratio = self.lam / (self.lam + weight * variance)  # of posterior to prior variance
         own = self.rows.y[rows]
         residual = (own - y) + (y - mean) * ratio
-        return LeftOut(
+        return LooPredictions(
             residual * self.scale,
             variance * ratio * self.variance_unit,
             own * self.scale,
@@ -548,33 +552,33 @@ class NeighbourProcess:
         the amplitude and of `scale`.
         """
         A, phi = cache.X[own].astype(np.float64), cache.phi[own]
-        return self._one_by_one(A, phi, _own_first(N, own), cache, left_out=True)
+        return self._one_by_one(A, phi, _own_first(N, own), cache, loo=True)
 
     def _one_by_one(
-        self, A: Array, phi: Array, N: Array, cache: TrainingCache, left_out: bool = False
+        self, A: Array, phi: Array, N: Array, cache: TrainingCache, loo: bool = False
     ) -> tuple[Array, Array]:
         """Return mean and variance of each row by itself, in batches that fit into the CPU cache.
 
-        With `left_out` the first neighbour of each row is the row itself, which is left out.
+        With `loo` the first neighbour of each row is the row itself, which is left out.
         """
-        if N.shape[1] == len(cache.X) and not left_out:  # all rows share one factorisation
+        if N.shape[1] == len(cache.X) and not loo:  # all rows share one factorisation
             mean, covariance = self._conditional(A[None], phi[None], N[:1], cache)
             return mean[0], namespace(A).einsum("ii->i", covariance[0])
         xp = namespace(A)
         size = max(1, _BATCH[_on_accelerator(A)] // (N.shape[1] * (phi.shape[1] + 1)))
         parts = [
-            self._conditional(A[batch, None], phi[batch, None], N[batch], cache, left_out)
+            self._conditional(A[batch, None], phi[batch, None], N[batch], cache, loo)
             for batch in row_slices(len(A), size)
         ]
         means, variances = zip(*parts, strict=True)
         return xp.concatenate(means)[:, 0], xp.concatenate(variances)[:, 0, 0]
 
     def _conditional(
-        self, A: Array, phi: Array, N: Array, cache: TrainingCache, left_out: bool = False
+        self, A: Array, phi: Array, N: Array, cache: TrainingCache, loo: bool = False
     ) -> tuple[Array, Array]:
         """Return mean (b, t) and covariance (b, t, t) of b stacks of t new rows given neighbours.
 
-        With `left_out` the first neighbour has no observation.
+        With `loo` the first neighbour has no observation.
         """
         fit, m, xp = self.fit, N.shape[1], namespace(A)
         near, x = slice(0, m), slice(m, None)
@@ -598,14 +602,14 @@ class NeighbourProcess:
         R[:, own, own] = xp.clip(R[:, own, own], 0.0, np.inf)
         own = xp.arange(m)
         R[:, own, own] = cache.residual[N] + cache.noise[N]
-        if left_out:  # C^-1 of the first neighbour is zero, and E = C^-1 - D^-1 is -D^-1
+        if loo:  # C^-1 of the first neighbour is zero, and E = C^-1 - D^-1 is -D^-1
             R[:, 0, 1:], R[:, 1:, 0] = 0.0, 0.0
             R[:, 0, 0] = cache.independent_noise[N[:, 0]]
         C, B_near = R[:, near, near], B[:, near, near]
         c = xp.linalg.solve(C, R[:, near, x])
         h = B[:, near, x] - B_near @ c
         CD = C / cache.independent_noise[N][:, None, :]
-        if left_out:
+        if loo:
             CD[:, 0, 0] = 2.0  # 1 - C D^-1 is -1 there, with that row multiplied by D in place of C
         U = xp.concatenate([cache.global_residual[N][:, :, None], h], axis=2)
         Z = xp.linalg.solve(C + B_near - CD @ B_near, U - CD @ U)
@@ -682,17 +686,17 @@ class TrainingCache(NamedTuple):
         phi: np.ndarray,
         residual: np.ndarray,
         nearest: NearestRows | None,
-        some: slice | np.ndarray = slice(None),
+        subset: slice | np.ndarray = slice(None),
     ) -> TrainingCache:
-        """Derive the arrays from the rotated functions and r(x, x) at some unique rows."""
+        """Derive the arrays at a subset of the unique rows from rotated functions and r(x, x)."""
         fit = process.fit
         y, weight, _ = process.rows.aggregate()
-        y, weight = y[some], weight[some]
+        y, weight = y[subset], weight[subset]
         noise = process.lam / weight
         mean = fit.offset + (phi @ fit.mean.astype(phi.dtype) - fit.centre @ fit.mean)
         along = (phi @ (fit.variance * fit.centre).astype(phi.dtype)).astype(np.float64)
         return cls(
-            process.rows.X[some],
+            process.rows.X[subset],
             phi,
             along,
             residual,

@@ -28,7 +28,7 @@ _EPS = np.finfo(np.float64).eps
 _LEAST_REST = 0.05  # of 1 - h, for squares of the noise
 
 
-class LeftOut(NamedTuple):
+class LooPredictions(NamedTuple):
     """Predictions of the fit at each training row, and leave-one-out predictions derived from them.
 
     Parameters
@@ -129,7 +129,7 @@ class LeaveOneOut:
     posterior: Posterior
     added: Any = None
 
-    def read(self, index: int, chunk: Any) -> LeftOut:
+    def read(self, index: int, chunk: Any) -> LooPredictions:
         """A chunk of rows, a block at a time."""
         X, y, weight = chunk
         y = np.asarray(y, dtype=np.float64)
@@ -149,10 +149,10 @@ class LeaveOneOut:
             if self.added is not None:
                 added[rows] = self.added.variance(X[rows], Phi, posterior)
         if self.added is None:
-            return LeftOut(gap, spread, y, weight, posterior.noise_variance)
-        return LeftOut(gap, spread, y, weight, posterior.noise_variance, added)
+            return LooPredictions(gap, spread, y, weight, posterior.noise_variance)
+        return LooPredictions(gap, spread, y, weight, posterior.noise_variance, added)
 
-    def merge(self, left: LeftOut, right: LeftOut) -> LeftOut:
+    def merge(self, left: LooPredictions, right: LooPredictions) -> LooPredictions:
         """Neighbouring chunks."""
         names = ("gap", "spread", "y", "weight")
         both = {n: np.concatenate([getattr(left, n), getattr(right, n)]) for n in names}
@@ -160,6 +160,6 @@ class LeaveOneOut:
             both["added"] = np.concatenate([left.added, right.added])
         return left._replace(**both)
 
-    def finish(self, total: LeftOut) -> LeftOut:
+    def finish(self, total: LooPredictions) -> LooPredictions:
         """All rows."""
         return total
