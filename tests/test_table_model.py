@@ -10,7 +10,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparsebayes import TRUSTED_TYPES, table_model
 from sparsebayes.estimators._table_inputs import TableInputs
-from sparsebayes.models import MODELS, choose
+from sparsebayes.models import FORMER_NAMES, MODELS, choose
 
 
 @pytest.fixture
@@ -301,7 +301,7 @@ def test_parameters_that_depend_on_the_table_reach_a_model_of_the_logarithm(fram
     y = np.exp(price / 10)
     model = table_model(model="linear", target_transform="log").fit(frame, y)
     assert model.final_.noise_variance == "input"
-    model = table_model(model="groups", target_transform="log", drop=["when"]).fit(frame, y)
+    model = table_model(model="spike-slab", target_transform="log", drop=["when"]).fit(frame, y)
     assert set(model.final_.group_names_) == {"age", "flag", "kind"}
 
 
@@ -369,11 +369,16 @@ def test_more_rows_than_a_model_is_meant_for_are_drawn(frame, monkeypatch):
     assert 7 in model.fit_rows_
 
 
+def test_former_names_of_models_are_accepted():
+    for former, name in FORMER_NAMES.items():
+        assert choose("regression", former, 100, 10).name == name
+
+
 def test_large_tables_get_the_model_that_suits_them():
     assert choose("regression", "auto", 100, 10).name == "auto"
     assert choose("regression", "auto", 100, 1_000).name == "linear"
-    assert choose("regression", "auto", 100, 10_000).name == "columns"
-    assert choose("classification", "auto", 100, 10_000).name == "columns"
+    assert choose("regression", "auto", 100, 10_000).name == "backfitting"
+    assert choose("classification", "auto", 100, 10_000).name == "backfitting"
 
 
 @pytest.mark.parametrize("choice", MODELS, ids=lambda c: f"{c.task}-{c.name}")
@@ -401,7 +406,7 @@ def test_the_accurate_model_has_neighbours():
     frame = pd.DataFrame({"a": rng.uniform(-3, 3, 300), "kind": rng.choice(["x", "y"], 300)})
     y = np.where(frame["kind"] == "x", np.sign(np.sin(3 * frame["a"])), frame["a"])
     y = y + 0.1 * rng.standard_normal(300)
-    model = table_model("regression", model="accurate", max_terms=5).fit(frame, y)
+    model = table_model("regression", model="neighbours", max_terms=5).fit(frame, y)
     assert model.final_.neighbours_ >= 16
     assert model.score(frame, y) > 0.9
 
@@ -413,7 +418,7 @@ def test_the_density_of_a_comparison_has_the_tails_of_the_model():
     X = pd.DataFrame(rng.uniform(-2, 2, (100, 2)), columns=["a", "b"])
     y = np.sin(X["a"].to_numpy()) + 0.1 * rng.standard_t(2.0, 100)
     model = table_model(
-        model="process", likelihood="student", kernel="rbf", gamma=1.0, max_terms=10
+        model="gaussian-process", likelihood="student", kernel="rbf", gamma=1.0, max_terms=10
     ).fit(X, y)
     Z = model.estimator_[:-1].transform(model.transform(X))
     density = model._predictive(X).log_density(y)

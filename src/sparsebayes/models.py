@@ -120,17 +120,17 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "baseline",
-        "the mean of the target, as a baseline",
+        "mean of the target: what every model should beat",
         "sklearn.dummy.DummyRegressor",
     ),
     ModelChoice(
         REGRESSION,
         "linear",
-        "sparse linear model (automatic relevance determination)",
+        "sparse linear model: one prior precision per column (ARD)",
         "sparsebayes.RVMRegressor",
         {"kernel": None},
         most_inputs=2_000,
-        instead="columns",
+        instead="backfitting",
         varying_noise=True,
     ),
     ModelChoice(
@@ -151,15 +151,15 @@ MODELS = (
     ),
     ModelChoice(
         REGRESSION,
-        "columns",
-        "Bayesian backfitting: sparse linear model of up to 100,000 columns (D'Souza 2004)",
+        "backfitting",
+        "sparse linear model of up to 100,000 columns, by Bayesian backfitting (D'Souza 2004)",
         "sparsebayes.BackfittingRegressor",
         usual=False,
     ),
     ModelChoice(
         REGRESSION,
-        "groups",
-        "spike-and-slab selection of table columns; a categorical column is one group",
+        "spike-slab",
+        "linear model with an inclusion probability for each column of the table",
         "sparsebayes.GroupSpikeSlabRegressor",
         most_inputs=500,
         most_rows=100_000,
@@ -168,7 +168,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "forward",
-        "forward selection of kernel functions by evidence (Sun & Yao 2006)",
+        "sparse kernel model: functions are added one by one by evidence (Sun & Yao 2006)",
         "sparsebayes.ForwardRegressor",
         {"kernel": "rbf", "gamma": "median"},
         varying_noise=True,
@@ -185,7 +185,7 @@ MODELS = (
     ),
     ModelChoice(
         REGRESSION,
-        "process",
+        "gaussian-process",
         "Gaussian process with learnt kernel and length scales",
         "sparsebayes.SparseGPRegressor",
         most_inputs=300,
@@ -195,8 +195,8 @@ MODELS = (
     ),
     ModelChoice(
         REGRESSION,
-        "ols",
-        "orthogonal (not ordinary) least squares with kernels (Chen 2001)",
+        "orthogonal",
+        "sparse kernel model: orthogonal least squares with regularisation (Chen 2001)",
         "sparsebayes.OrthogonalLeastSquaresRegressor",
         {"kernel": "rbf", "gamma": "median"},
         most_rows=5_000,
@@ -205,7 +205,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "rvm",
-        "relevance vector machine: few kernel functions",
+        "relevance vector machine: sparse kernel model of few functions",
         "sparsebayes.RVMRegressor",
         {"kernel": "rbf", "gamma": "median"},
         most_rows=5_000,
@@ -274,7 +274,7 @@ MODELS = (
     ),
     ModelChoice(
         REGRESSION,
-        "accurate",
+        "neighbours",
         "Gaussian process corrected by the nearest training rows; stores all rows",
         "sparsebayes.SparseGPRegressor",
         {"neighbours": "auto"},
@@ -286,7 +286,7 @@ MODELS = (
     ModelChoice(
         CLASSES,
         "baseline",
-        "the frequencies of the classes, as a baseline",
+        "frequencies of the classes: what every model should beat",
         "sklearn.dummy.DummyClassifier",
     ),
     ModelChoice(
@@ -300,11 +300,11 @@ MODELS = (
     ModelChoice(
         CLASSES,
         "linear",
-        "sparse logistic model (automatic relevance determination)",
+        "sparse logistic model: one prior precision per column (ARD)",
         "sparsebayes.RVMClassifier",
         {"kernel": None},
         most_inputs=500,
-        instead="columns",
+        instead="backfitting",
     ),
     ModelChoice(
         CLASSES,
@@ -325,15 +325,15 @@ MODELS = (
     ),
     ModelChoice(
         CLASSES,
-        "columns",
-        "Bayesian backfitting: sparse linear model of up to 100,000 columns (D'Souza 2004)",
+        "backfitting",
+        "sparse linear model of up to 100,000 columns, by Bayesian backfitting (D'Souza 2004)",
         "sparsebayes.BackfittingClassifier",
         usual=False,
     ),
     ModelChoice(
         CLASSES,
-        "groups",
-        "spike-and-slab selection of table columns; a categorical column is one group",
+        "spike-slab",
+        "linear model with an inclusion probability for each column of the table",
         "sparsebayes.GroupSpikeSlabClassifier",
         most_inputs=300,
         most_rows=20_000,
@@ -342,7 +342,7 @@ MODELS = (
     ModelChoice(
         CLASSES,
         "rvm",
-        "relevance vector machine: few kernel functions",
+        "relevance vector machine: sparse kernel model of few functions",
         "sparsebayes.RVMClassifier",
         {"kernel": "rbf", "gamma": "median"},
         most_rows=3_000,
@@ -358,7 +358,7 @@ MODELS = (
     ),
     ModelChoice(
         CLASSES,
-        "process",
+        "gaussian-process",
         "Gaussian process with a learnt kernel",
         "sparsebayes.SparseGPClassifier",
         most_inputs=300,
@@ -378,11 +378,22 @@ MODELS = (
 )
 
 
+# Names of earlier versions, which `--model` and `table_model(model=...)` still accept.
+FORMER_NAMES = {
+    "columns": "backfitting",
+    "groups": "spike-slab",
+    "ols": "orthogonal",
+    "process": "gaussian-process",
+    "accurate": "neighbours",
+}
+
+
 def choices(task: str, names: Any = None) -> list[ModelChoice]:
     """Return the models of a task with these names, or those that `compare` fits by default."""
     if names is None:
         return [choice for choice in MODELS if choice.task == task and choice.usual]
     available = {choice.name: choice for choice in MODELS if choice.task == task}
+    names = [FORMER_NAMES.get(name, name) for name in names]
     for name in names:
         if name not in available:
             raise ValueError(

@@ -421,7 +421,7 @@ def test_compare_shows_the_size_of_models_and_the_time_of_a_row(table, capsys, m
     assert main(command) == 0
     shown = capsys.readouterr().out
     assert re.search(r"terms +size +ms/row +seconds", shown)
-    for model in ("forward", "accurate"):
+    for model in ("forward", "neighbours"):
         assert re.search(rf"^{model} .* \d+ +[\d.]+ kB +[\d.]+ +[\d.]+$", shown, re.M)
 
 

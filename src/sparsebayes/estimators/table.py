@@ -60,13 +60,12 @@ def table_model(task: str = "auto", **params: Any) -> TableModel:
         `model` is ``"auto"`` (the mixture) or the name of a model, as listed by ``sparsebayes
         models``. `prefer` applies to ``model="auto"`` only: ``"accurate"`` (default) is the
         mixture, and ``"small"`` is one of its members, the one with the fewest terms whose
-        leave-one-out score is within one standard error of the best. (``model="accurate"`` is
-        another model: a Gaussian process corrected by the nearest training rows.) `missing` is
-        ``"impute"`` (replace by the median and add a 0/1 indicator column), ``"drop"`` (drop rows
-        with missing values) or ``"error"``. `drop` lists columns to ignore, and `categories`
-        numeric columns to treat as categorical. All others are parameters of the model, such as
-        `kernel`, `gamma`, `noise_variance`, `target_transform` or `max_terms`. A name that the
-        model does not have raises an error.
+        leave-one-out score is within one standard error of the best. `missing` is ``"impute"``
+        (replace by the median and add a 0/1 indicator column), ``"drop"`` (drop rows with missing
+        values) or ``"error"``. `drop` lists columns to ignore, and `categories` numeric columns to
+        treat as categorical. All others are parameters of the model, such as `kernel`, `gamma`,
+        `noise_variance`, `target_transform` or `max_terms`. A name that the model does not have
+        raises an error.
 
     Returns
     -------
