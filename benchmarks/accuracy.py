@@ -185,13 +185,16 @@ def show(name, makers, splits, make_split, row, heads, chosen):
         for method in chosen
         if method in makers
     }
-    rival = found["CatBoost"][:, 0].mean() if "CatBoost" in found else np.nan
+    reference = found["CatBoost"][:, 0].mean() if "CatBoost" in found else np.nan
     print(f"\n{name}, {splits} splits\n{'':>14}" + "".join(f"{head:>10}" for head in heads), end="")
     print("  of CatBoost    worst")
     for method, values in found.items():
         means = values.mean(axis=0)
         cells = "".join(f"{'-' if np.isnan(v) else format(v, '.4g'):>10}" for v in means)
-        print(f"{method:>14}{cells}{means[0] / rival:>13.3f}{values[:, 0].max():>9.4g}", flush=True)
+        print(
+            f"{method:>14}{cells}{means[0] / reference:>13.3f}{values[:, 0].max():>9.4g}",
+            flush=True,
+        )
     return found
 
 

@@ -8,7 +8,7 @@ Parts, each in minutes:
                 coverage in each tenth of x within 3 points from n = 3,000, error of log v falling
     refused     200 draws with one level: the noise model refused in 95 %, < .01 nat lost otherwise
     tables      NLL, CRPS, coverage of 90 and 95 % on the shared tables, with and without the model
-    rivals      the same beside CatBoost (RMSEWithUncertainty), NGBoost, boosted quantiles, MAPIE
+    packages    the same beside CatBoost (RMSEWithUncertainty), NGBoost, boosted quantiles, MAPIE
     few         30, 60 and 120 rows of each table: coverage of 95 %, NLL and RMSE in units of the
                 spread of the rest; a fit that learns no noise from few rows shows in the NLL
     gaps        a table with gaps in the input that matters: rows with gaps and others apart, as
@@ -128,7 +128,7 @@ def today(name, seed):
     return gaussian(*fitted("learn", name, seed).predict(new, return_std=True), target)
 
 
-def rival(method):
+def other_package(method):
     return lambda name, seed: method(*split(name, seed))
 
 
@@ -212,12 +212,12 @@ def mapie(X, y, new, target):
 
 
 METHODS = {"today": today, "learn": ours("learn"), "input": ours("input")}
-RIVALS = {
+OTHER_PACKAGES = {
     "input": METHODS["input"],
-    "CatBoost": rival(catboost),
-    "NGBoost": rival(ngboost),
-    "quantiles": rival(boosted_quantiles),
-    "MAPIE, ours": rival(mapie),
+    "CatBoost": other_package(catboost),
+    "NGBoost": other_package(ngboost),
+    "quantiles": other_package(boosted_quantiles),
+    "MAPIE, ours": other_package(mapie),
 }
 
 
@@ -494,7 +494,7 @@ if __name__ == "__main__":
         "simulated",
         "refused",
         "tables",
-        "rivals",
+        "packages",
         "few",
         "gaps",
         "far",
@@ -513,8 +513,8 @@ if __name__ == "__main__":
         simulated(options.data)
     elif options.part == "refused":
         refused(20 * options.splits)
-    elif options.part in ("tables", "rivals"):
-        methods = METHODS if options.part == "tables" else RIVALS
+    elif options.part in ("tables", "packages"):
+        methods = METHODS if options.part == "tables" else OTHER_PACKAGES
         tables(options.data or list(TABLES), options.splits, methods, options.first)
     elif options.part == "few":
         few(options.data or list(TABLES), options.splits)

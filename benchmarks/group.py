@@ -25,9 +25,9 @@ sets          60 groups in clusters of 2, 3, 5 or 10 with correlation .9 to 1, o
               their size beside the ideal (all hyperparameters known), and false discovery rates
               at 5, 10 and 20 % (--from and --count: a part; --append FILE: a run that was
               stopped goes on where it was, and the summary is of all draws in the file)
-rivals        the same with groups of one column beside SuSiE (a reference of its own), knockoffs
+packages      the same with groups of one column beside SuSiE (a reference of its own), knockoffs
               (hidimstat), abess and the lasso
-group_rivals  the same with groups of two columns beside the group lasso (celer) and abess
+group_packages  the same with groups of two columns beside the group lasso (celer) and abess
 stored        columns that are not held: 0, 1 and 2 in a memory-mapped file of bytes, 20 of them
               active, fitted with everything learnt; time and peak memory (--rows, --columns)
 speed         one EP step over one dsyrk in the same run, n = 200, d = 10^4 and 10^5; a whole fit;
@@ -371,14 +371,14 @@ def recovery(quick):
     count = 3 if quick else 10
     print(f"Recovery of 10 of 250 groups, {count} draws: exact groups; error <= .015; mean error "
           "(oracle's); CPU s a fit, mean and most")  # fmt: skip
-    rivals = {
+    methods = {
         "sparsebayes": lambda X, y, g: GroupSpikeSlabRegressor(g).fit(X, y),
         "abess": _abess,
         "celer": _celer,
         "skglm": _skglm,
     }
     for n in (100, 75, 60):
-        for name, fit in rivals.items():
+        for name, fit in methods.items():
             exact, small, possible, errors, oracle, cpu = 0, 0, 0, [], [], []
             try:
                 for seed in range(count):
@@ -565,7 +565,7 @@ def _susie(X, y, effects=10, coverage=0.95, purity=0.5, steps=100):
     return [s for i, s in enumerate(sets) if not any(np.array_equal(s, t) for t in sets[:i])]
 
 
-def rivals(quick, first=0, count=None):
+def packages(quick, first=0, count=None):
     from abess import LinearRegression
     from hidimstat import ModelXKnockoff
 
@@ -612,8 +612,8 @@ def _power(name, method, first, count):
           f"{np.sum(alone) / len(power):.3f}  {np.mean(number):.2f}", flush=True)  # fmt: skip
 
 
-def group_rivals(quick, first=0, count=None):
-    """`rivals` for groups of two columns."""
+def group_packages(quick, first=0, count=None):
+    """`packages` for groups of two columns."""
     count = count or (10 if quick else 200)
     print(f"{count} draws as in `sets`, groups of two: share of the active clusters found, "
           "share of finds that are false (clusters; groups), and their number")  # fmt: skip
@@ -736,8 +736,8 @@ _ALL = (
     recovery,
     robustness,
     sets,
-    rivals,
-    group_rivals,
+    packages,
+    group_packages,
     stored,
     speed,
 )
@@ -761,7 +761,7 @@ if __name__ == "__main__":
             continue
         if part in (sets, calibration):
             part(arguments.quick, arguments.first, arguments.count, arguments.append)
-        elif part in (about_groups, mixture, robustness, rivals, group_rivals):
+        elif part in (about_groups, mixture, robustness, packages, group_packages):
             part(arguments.quick, arguments.first, arguments.count)
         elif part is stored:
             part(arguments.quick, arguments.rows, arguments.columns)

@@ -86,7 +86,7 @@ def pysindy(u, y, lags, degree, n_terms):
     return int(np.count_nonzero(model.coef_)), free, model
 
 
-def rivals(lags, degree, n_terms):
+def other_packages(lags, degree, n_terms):
     return {
         f"SysIdentPy FROLS, lags {lags}, degree {degree}": (
             sysidentpy,
@@ -111,7 +111,7 @@ def silverbox(quick):
     ahead = {"input_lags": 2, "output_lags": 2, "degree": 3, "refine": None}
     methods = {f"NARXRegressor, {name}": value for name, value in lags.items()}
     methods["NARXRegressor, lags 2, one step only"] = (ours, ahead)
-    methods |= rivals(2, 3, 14)
+    methods |= other_packages(2, 3, 14)
     for name, (fit, settings) in methods.items():
         fitted = _fit(fit, u[train], y[train], settings, name)
         if fitted is None:
@@ -146,7 +146,7 @@ def tanks(quick):
         for k, d in grid
     }
     methods["NARXRegressor, polynomial, lags 2, degree 3"] = (ours, {})
-    methods |= rivals(3, 2, 10)
+    methods |= other_packages(3, 2, 10)
     for name, (fit, settings) in methods.items():
         fitted = _fit(fit, u, y, settings, name)
         if fitted is None:

@@ -5,7 +5,7 @@
 Parts, each of them within minutes on one core:
 
     exact        all rows as neighbours against the dense process; none; functions that span all
-    tables       RMSE, NLL, coverage, size and time: `--data NAME ...`, with the rivals
+    tables       RMSE, NLL, coverage, size and time: `--data NAME ...`, with other packages
     widths       what each stage of the width search costs and brings (California)
     number       how many neighbours (California)
     size         a generated table of `--rows`: time of fit and predict, memory, error; smooth and

@@ -1,4 +1,4 @@
-"""Orthogonal least squares: Chen's example, NARX identification beside its rivals, and bandwidth.
+"""Orthogonal least squares: Chen's example, NARX compared with other packages, and bandwidth.
 
     python benchmarks/ols.py [--quick] [--only chen|narx|speed]
 
@@ -150,7 +150,7 @@ def pysindy(lags, degree, n_terms):
 
 def narx(seeds):
     for n, lags, degree in [(1000, 3, 2), (1000, 3, 3), (5000, 5, 3)]:
-        rivals = {
+        others = {
             "ours, BIC (the default)": (ours, {"stopping": "bic"}),
             "ours, PRESS": (ours, {"stopping": "press"}),
             "ours, BIC, threshold 1": (ours, {"stopping": "bic", "threshold": 1}),
@@ -163,7 +163,7 @@ def narx(seeds):
         print(f"NARX, n = {n}, lags {lags}, degree {degree}: {m} candidates, {seeds} seeds, 20 dB")
         print(f"{'':28}{'true terms':>11}{'terms':>7}{'free-run RMSE':>15}{'ms':>9}{'ratio':>8}")
         first = None
-        for name, (make, settings) in rivals.items():
+        for name, (make, settings) in others.items():
             try:
                 fit = make(lags, degree, **settings)
             except ImportError as error:

@@ -17,6 +17,7 @@ import json
 import math
 import os
 import subprocess
+import textwrap
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -73,7 +74,7 @@ class Section:
         self.rows = [row for row in rows if row["section"] == name]
         self.data = list(dict.fromkeys(sorted(row["data"] for row in self.rows)))
         self.ours = list(dict.fromkeys(r["method"] for r in self.rows if r["ours"]))
-        self.rivals = list(dict.fromkeys(r["method"] for r in self.rows if not r["ours"]))
+        self.others = list(dict.fromkeys(r["method"] for r in self.rows if not r["ours"]))
 
     def values(self, data, method, score):
         """Return a score by split."""
@@ -99,9 +100,9 @@ class Section:
             return f"{values[0]:.4g}"
         return f"{np.mean(values):.4g} ± {np.std(values, ddof=1) / np.sqrt(len(values)):.2g}"
 
-    def ratio(self, data, method, rival, score):
+    def ratio(self, data, method, reference, score):
         """Return mean and standard error of the ratio of a score on the same splits."""
-        one, other = self.values(data, method, score), self.values(data, rival, score)
+        one, other = self.values(data, method, score), self.values(data, reference, score)
         ratios = [one[seed] / other[seed] for seed in one if seed in other]
         if not ratios:
             return math.nan, math.nan, 0
@@ -135,16 +136,16 @@ def compared(section, score):
     rows = []
     for data in section.data:
         ours = section.best(data, section.ours, score)
-        rival = section.best(data, section.rivals, score)
-        cells = [section.cell(data, method, score) for method in (*section.ours, *section.rivals)]
+        other = section.best(data, section.others, score)
+        cells = [section.cell(data, method, score) for method in (*section.ours, *section.others)]
         last = "–"
-        if ours and rival:
-            ratio, error, n = section.ratio(data, ours, rival, score)
+        if ours and other:
+            ratio, error, n = section.ratio(data, ours, other, score)
             counts[verdict(ratio)] += 1
             last = f"{ratio:.3f}" + ("" if math.isnan(error) else f" ± {error:.3f}") + f" ({n})"
         rows.append([data, *cells, last])
-    heads = [*(f"**{m}**" for m in section.ours), *section.rivals]
-    table = markdown(["data", *heads, "best of ours / best rival (splits)"], rows)
+    heads = [*(f"**{m}**" for m in section.ours), *section.others]
+    table = markdown(["data", *heads, "best of this package / best other (splits)"], rows)
     words = ", ".join(f"{word} in {n}" for word, n in counts.items() if n)
     return table, words
 
@@ -155,17 +156,17 @@ def accuracy(rows, name, score):
         return []
     table, words = compared(section, score)
     out = [
-        f"Mean {score} ± standard error over splits. Beside the best rival: {words}.",
+        f"Mean {score} ± standard error over splits. Compared with the best other method: {words}.",
         "",
         *table,
     ]
     more = []
     for data in section.data:
         cells = [section.cell(data, m, "95 % coverage") for m in section.ours]
-        cells += [f"{section.mean(data, m, 'CPU s'):.2g}" for m in (*section.ours, *section.rivals)]
+        cells += [f"{section.mean(data, m, 'CPU s'):.2g}" for m in (*section.ours, *section.others)]
         more.append([data, *cells])
     heads = [f"{m}, coverage" for m in section.ours]
-    heads += [f"{m}, CPU s" for m in (*section.ours, *section.rivals)]
+    heads += [f"{m}, CPU s" for m in (*section.ours, *section.others)]
     if name == "classes":
         more = [[row[0], *row[1 + len(section.ours) :]] for row in more]
         heads = heads[len(section.ours) :]
@@ -212,7 +213,7 @@ def tables(rows):
 def speed(rows):
     section = Section(rows, "speed")
     data = sorted(section.data, key=lambda d: int(d.split(", ")[1].split()[0]))
-    methods = (*section.ours, *section.rivals)
+    methods = (*section.ours, *section.others)
     lines = [
         [d, *(f"{section.cell(d, m, 'CPU s')} ({section.cell(d, m, 'RMSE')})" for m in methods)]
         for d in data
@@ -260,7 +261,7 @@ def groups(rows):
             *(section.cell(data, m, s) for s in scores),
             str(len(section.values(data, m, scores[0]))),
         ]
-        for m in (*section.ours, *section.rivals)
+        for m in (*section.ours, *section.others)
     ]
     return [
         "Draws of 100 rows and 60 columns in clusters of correlation .9 to 1, one to three "
@@ -295,7 +296,7 @@ def narx(rows):
                 place = f"{data}, {part}"
                 known = ", ".join(
                     f"{m} {published.mean(place, m, f'RMSE, {unit}'):.3g}"
-                    for m in published.rivals
+                    for m in published.others
                     if published.values(place, m, f"RMSE, {unit}")
                 )
                 lines.append([part, f"{value:.3g}", known or "–"])
@@ -379,7 +380,16 @@ def page(rows):
                 f"Command: `python3 dev.py bench {command}`.",
                 "",
             ]
-    return "\n".join([*out, f"Versions: {', '.join(versions)}."]).rstrip() + "\n"
+    lines = [*out, f"Versions: {', '.join(versions)}."]
+    lines = "\n".join(lines).splitlines()
+    return "\n".join(line for text in lines for line in wrapped(text)) + "\n"
+
+
+def wrapped(text):
+    """Return the lines of a paragraph; tables and headings stay as they are."""
+    if text.startswith(("|", "#")):
+        return [text]
+    return textwrap.wrap(text, 100, break_on_hyphens=False, break_long_words=False) or [""]
 
 
 if __name__ == "__main__":

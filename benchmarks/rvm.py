@@ -1,4 +1,4 @@
-"""Optima, speed and memory of RVMRegressor beside the fastest peer and the usual rivals.
+"""Optima, speed and memory of RVMRegressor compared with fastrvm and scikit-learn.
 
     OMP_NUM_THREADS=1 python benchmarks/rvm.py [--quick] [--only PART ...]
 

@@ -1,15 +1,15 @@
-"""RVMClassifier beside its rivals: log-loss, accuracy, functions kept and CPU seconds.
+"""RVMClassifier compared with other packages: log-loss, accuracy, functions kept and CPU seconds.
 
     python benchmarks/rvm_classification.py [--quick] [--data NAME ...] [--splits N]
 
 Breast cancer (400 rows to fit), digits (1,200 rows, 10 classes), two moons (1,000 rows) and
 California above its median price (2,500 rows). Inputs standardised, Gaussian kernel with gamma =
-1/(2 median^2) for everybody, the same splits, one thread. The rival RVM is fastrvm (C++), with and
+1/(2 median^2) for everybody, the same splits, one thread. The other RVM is fastrvm (C++), with and
 without its intercept; the regularisation of the logistic regression on Nystroem features is chosen
 by cross-validation and the amplitude of the Gaussian process by evidence (on more than 1,500 rows
 in the first split only). California comes from sparsebayes.datasets (SPARSEBAYES_DATA).
 
-Limits, at the end: log-loss not worse than that of the best rival RVM (mean over the splits), and a
+Limits, at the end: log-loss not worse than that of the best other RVM (mean over the splits), and a
 tenth of fastrvm's time at n = 2,500. --quick takes one split and leaves out the Gaussian process on
 more than 1,500 rows and fastrvm's intercept.
 """
@@ -71,7 +71,7 @@ DATA = {
     "digits": (digits, 2),
     "california": (california, 2),
 }
-RIVAL_RVMS = ("fastrvm", "fastrvm, intercept")
+OTHER_RVMS = ("fastrvm", "fastrvm, intercept")
 
 
 def split(source, seed):
@@ -160,8 +160,8 @@ def main():
         n_splits = arguments.splits or (1 if arguments.quick else DATA[name][1])
         means = table(name, n_splits, arguments.quick)
         ours = means["RVMClassifier"]
-        rival = min(means[label][0] for label in RIVAL_RVMS if label in means)
-        verdicts.append((f"{name}: log-loss of the best rival RVM", ours[0] / rival, 1.0))
+        other = min(means[label][0] for label in OTHER_RVMS if label in means)
+        verdicts.append((f"{name}: log-loss of the best other RVM", ours[0] / other, 1.0))
         if name == "california":
             verdicts.append((f"{name}: time of fastrvm", ours[-1] / means["fastrvm"][-1], 0.1))
     print("\nours as a fraction of                                  is   limit")

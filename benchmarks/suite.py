@@ -1,6 +1,6 @@
 """Everything on the benchmark page, measured cell by cell; `page.py` makes the page of the rows.
 
-    python benchmarks/suite.py [--sections NAME ...] [--only ours|rivals] [--jobs N] [--minutes M]
+    python benchmarks/suite.py [--sections NAME ...] [--only ours|others] [--jobs N] [--minutes M]
                                [--rows docs/benchmarks.jsonl]
 
 A cell is one method on one data set and split. Its row is appended to the file as soon as it is
@@ -75,12 +75,12 @@ class Cell:
 
 def accuracy_cells():
     ours = ("sparse GP", "forward", "RVM")
-    rivals = {"CatBoost": "catboost", "LightGBM": "lightgbm", "boosted trees": "sklearn"}
+    others = {"CatBoost": "catboost", "LightGBM": "lightgbm", "boosted trees": "sklearn"}
     for data, (_, splits) in accuracy.REGRESSION.items():
-        for method in (*ours, *rivals):
+        for method in (*ours, *others):
             for seed in range(10 if splits == 10 else 5):
                 run = partial(_regression, data, method, seed)
-                yield Cell("accuracy", data, method, seed, run, rivals.get(method, "sparsebayes"))
+                yield Cell("accuracy", data, method, seed, run, others.get(method, "sparsebayes"))
 
 
 def _regression(data, method, seed):
@@ -95,12 +95,12 @@ def _regression(data, method, seed):
 
 
 def class_cells():
-    rivals = {"CatBoost": "catboost", "LightGBM": "lightgbm", "SVC": "sklearn"}
+    others = {"CatBoost": "catboost", "LightGBM": "lightgbm", "SVC": "sklearn"}
     for data in accuracy.CLASSES:
-        for method in ("sparse GP", "RVM", *rivals):
+        for method in ("sparse GP", "RVM", *others):
             for seed in range(5):
                 run = partial(_classes, data, method, seed)
-                yield Cell("classes", data, method, seed, run, rivals.get(method, "sparsebayes"))
+                yield Cell("classes", data, method, seed, run, others.get(method, "sparsebayes"))
 
 
 def _classes(data, method, seed):
@@ -170,11 +170,11 @@ def _rvm(name, case, n, seed):
 
 
 def group_cells():
-    rivals = {"SuSiE sets": "own reference", "knockoffs, FDR 0.1": "hidimstat", "abess": "abess"}
-    for method in ("credible sets", "selection, FDR 0.1", *rivals):
+    others = {"SuSiE sets": "own reference", "knockoffs, FDR 0.1": "hidimstat", "abess": "abess"}
+    for method in ("credible sets", "selection, FDR 0.1", *others):
         for seed in range(20 if method.startswith("knockoffs") else 100):
             run = partial(_groups, method, 2 * seed)
-            package = rivals.get(method, "sparsebayes")
+            package = others.get(method, "sparsebayes")
             yield Cell("groups", "60 columns in clusters", method, seed, run, package)
 
 
@@ -380,7 +380,7 @@ def missing(cells, path, code):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--sections", nargs="*", default=list(SECTIONS), choices=list(SECTIONS))
-    parser.add_argument("--only", choices=("ours", "rivals"))
+    parser.add_argument("--only", choices=("ours", "others"))
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--rows", type=Path, default=ROWS)

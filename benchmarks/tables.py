@@ -5,16 +5,16 @@
 The tables are `$SPARSEBAYES_DATA/tables/{regression,classification}/*.csv.gz`, the target last.
 Each split is a random fifth for testing and at most 4,000 other rows (3,000 for classes) for
 training, the same for all models. A row of JSON is appended to FILE for each table, split and
-model; rows that are there already are not computed again. Rivals that are not installed are left
+model; rows that are there already are not computed again. Packages that are not installed are left
 out: HistGradientBoosting (scikit-learn), CatBoost, LightGBM, EBM (interpret-core) and NGBoost, with
 their defaults and categories declared where they take them; CatBoost has a second model with
 uncertainty for densities.
 
-Printed at the end: RMSE or log-loss of `table_model()` over that of each rival, medians over tables
-of means over splits with standard errors over splits, wins, and the goals: at most .96 of CatBoost
-and better on 15 of 20 (log-loss .97, 8 of 12), none above 1.05 (1.10 up to 600 rows); NLL and CRPS
-better than CatBoost's on 18 of 20; coverage of 95 % intervals within .93 and .97 on 17 of 20; 8 s
-(classes 12 s) of CPU time at 4,000 (3,000) rows and up to 20 inputs.
+Printed at the end: RMSE or log-loss of `table_model()` over that of each package, medians over
+tables of means over splits with standard errors over splits, wins, and the goals: at most .96 of
+CatBoost and better on 15 of 20 (log-loss .97, 8 of 12), none above 1.05 (1.10 up to 600 rows); NLL
+and CRPS better than CatBoost's on 18 of 20; coverage of 95 % intervals within .93 and .97 on 17 of
+20; 8 s (classes 12 s) of CPU time at 4,000 (3,000) rows and up to 20 inputs.
 """
 
 import argparse
@@ -32,8 +32,8 @@ from scipy.stats import norm
 from sparsebayes import table_model
 
 MOST_ROWS = {"regression": 4000, "classification": 3000}
-RIVALS = {"histgb": "sklearn", "catboost": "catboost", "lightgbm": "lightgbm"}
-RIVALS |= {"ebm": "interpret", "ngboost": "ngboost"}
+OTHERS = {"histgb": "sklearn", "catboost": "catboost", "lightgbm": "lightgbm"}
+OTHERS |= {"ebm": "interpret", "ngboost": "ngboost"}
 LEAST = 1e-15  # probability in a log-loss
 
 
@@ -116,7 +116,7 @@ def catboost(task, X, y, new, truth):
 
 
 def other(name, task, X, y, new, truth):
-    """Fit and score one of the other rivals."""
+    """Fit and score one of the other packages."""
     classes = task == "classification"
     X, new = _as_categories(X, new)
     started = time.process_time()
@@ -193,27 +193,27 @@ def run(task, name, frame, split, model):
 
 
 def report(rows):
-    """Print a line per table, and the summary beside each rival."""
+    """Print a line per table, and the summary compared with each other package."""
     found = pd.DataFrame(rows)
     for task, key in (("regression", "rmse"), ("classification", "log_loss")):
         some = found[found["task"] == task]
         if len(some) == 0 or key not in some:
             continue
         wide = some.pivot_table(index=["table", "split"], columns="model", values=key)
-        print(f"\n{task}: {key} of sparsebayes over that of each rival, mean (error) over splits")
-        rivals = [name for name in wide.columns if name != "sparsebayes"]
-        ratios = wide[rivals].rdiv(wide["sparsebayes"], axis=0)
+        print(f"\n{task}: {key} of sparsebayes over that of each package, mean (error) over splits")
+        others = [name for name in wide.columns if name != "sparsebayes"]
+        ratios = wide[others].rdiv(wide["sparsebayes"], axis=0)
         mean, error = (getattr(ratios.groupby("table"), m)() for m in ("mean", "sem"))
         sizes = some.groupby("table")[["n", "d"]].max()
         own = some[some["model"] == "sparsebayes"].groupby("table").mean(numeric_only=True)
         for name in mean.index:
-            cells = [f"{r} {mean.loc[name, r]:.3f} ({error.loc[name, r]:.3f})" for r in rivals]
+            cells = [f"{r} {mean.loc[name, r]:.3f} ({error.loc[name, r]:.3f})" for r in others]
             more = f"cpu {own.loc[name, 'cpu']:6.1f}"
             if task == "regression":
                 more += f"  coverage {own.loc[name, 'coverage']:.3f}"
             n, d = sizes.loc[name]
             print(f"{name:22} {n:5.0f} x {d:3.0f}  {'  '.join(cells)}  {more}")
-        for r in rivals:
+        for r in others:
             known = mean[r].dropna()
             geometric = np.exp(np.log(known).mean())
             print(
@@ -236,14 +236,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tables", nargs="*", default=[])
     parser.add_argument("--splits", type=int, default=3)
-    parser.add_argument("--models", nargs="*", default=["sparsebayes", *RIVALS])
+    parser.add_argument("--models", nargs="*", default=["sparsebayes", *OTHERS])
     parser.add_argument("--rows", type=Path, default=Path("tables.jsonl"))
     options = parser.parse_args()
     rows = []
     if options.rows.exists():
         rows = [json.loads(line) for line in options.rows.read_text().splitlines()]
     done = {(r["task"], r["table"], r["split"], r["model"]) for r in rows}
-    models = [m for m in options.models if find_spec(RIVALS.get(m, "sparsebayes")) is not None]
+    models = [m for m in options.models if find_spec(OTHERS.get(m, "sparsebayes")) is not None]
     warnings.simplefilter("ignore")
     for split in range(options.splits):
         for task, name, frame in tables(options.tables):

@@ -22,7 +22,7 @@ def test_sets_that_we_lose_are_kept_and_counted(tmp_path):
         _write(path, "mine", [ours, ours], True, data)
         _write(path, "yours", [theirs, theirs], False, data)
     text = page.page(page.read_rows(path))
-    assert "better in 1, even in 1, worse in 1" in text
+    assert "better in 1, even in 1, worse in 1" in " ".join(text.split())
     assert "| lost | 3 ± 0 | 2 ± 0 | 1.500 ± 0.000 (2) |" in text
     assert "suite --sections accuracy" in text
 

@@ -1,8 +1,8 @@
 """Stacking of predictive distributions (Yao, Vehtari, Simpson & Gelman 2018).
 
 Several models of the same target are mixed with the weights under which the mixture has the highest
-leave-one-out log density. A mixture does not have to be right about one winner, and it usually
-predicts a little better than its best member.
+leave-one-out log density. Unlike the choice of one member, a mixture does not depend on which of
+several good members happens to score best.
 """
 
 from __future__ import annotations

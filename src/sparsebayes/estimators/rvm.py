@@ -59,11 +59,10 @@ class RVMRegressor(StreamRegressor):
         ``"auto"`` runs `n_starts` searches, which differ in the prior precision that all weights
         have at the start. Each search begins with all functions in the model, and uses a
         low-dimensional approximation of them for speed. ``"auto"`` then merges the results, and
-        tests whether any other function raises the evidence. It usually reaches a higher evidence
-        than the other two, and is the fastest from about 1,000 rows on. ``"fast"`` adds,
-        re-estimates and deletes one function at a time from the empty model (Tipping & Faul 2003);
-        ``"em"`` re-estimates all of them from the full model (Tipping 2001), which needs two arrays
-        of n_candidates x n_candidates.
+        tests whether any other function raises the evidence. ``"fast"`` adds, re-estimates and
+        deletes one function at a time from the empty model (Tipping & Faul 2003). ``"em"``
+        re-estimates all of them from the full model (Tipping 2001), which needs two arrays of
+        n_candidates x n_candidates.
     n_starts : int, default=3
         Number of starts of ``"auto"``. More starts take longer and may reach a higher evidence.
     heal : bool, default=False

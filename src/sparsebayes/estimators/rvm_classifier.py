@@ -30,8 +30,8 @@ class RVMClassifier(SparseClassifier):
     relevance vectors. Probabilities account for the uncertainty of the weights and of the
     intercept.
 
-    The model is sparse. `SparseGPClassifier` is a Gaussian process, which is larger and usually
-    more accurate.
+    The model is sparse. `SparseGPClassifier` is a Gaussian process: a larger model, whose mean
+    log-loss was lower on each of five tables (decision 0031).
 
     Parameters
     ----------
@@ -55,9 +55,9 @@ class RVMClassifier(SparseClassifier):
     algorithm : {"auto", "fast", "em"}, default="auto"
         ``"auto"`` runs several searches, each of which begins with all functions in the model and
         uses a low-dimensional approximation of them for speed, and then tests all candidates.
-        ``"fast"`` adds one function at a time to the empty model (Tipping & Faul 2003), and usually
-        ends at a lower evidence. ``"em"`` re-estimates all precisions of the full model (Tipping
-        2001), which needs two arrays of n_candidates x n_candidates.
+        ``"fast"`` adds one function at a time to the empty model (Tipping & Faul 2003).
+        ``"em"`` re-estimates all precisions of the full model (Tipping 2001), which needs two
+        arrays of n_candidates x n_candidates.
     n_starts : int, default=3
         Number of starts of ``"auto"``. One start is the fastest.
     heal : bool, default=False
