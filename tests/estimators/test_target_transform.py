@@ -228,6 +228,16 @@ def test_mistakes_are_named(settings, words):
         SparseTargetTransform(**settings).fit(*positive(20))
 
 
+def test_only_the_fit_that_is_kept_warns():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 3))
+    y = np.exp(X[:, 0] + 0.1 * rng.standard_normal(40))
+    with pytest.warns(UserWarning, match="leave-one-out errors") as caught:
+        model = SparseTargetTransform(RVMRegressor("rbf", gamma=1.0)).fit(X, y)
+    assert len(caught) == 1
+    assert f"{model.regressor_.calibration_:.2g} times" in str(caught[0].message)
+
+
 def test_coverage_is_a_probability():
     X, y = positive(20)
     model = SparseTargetTransform(RVMRegressor("rbf", gamma="scale")).fit(X, y)

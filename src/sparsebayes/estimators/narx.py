@@ -191,11 +191,13 @@ class NARXRegressor(Summary):
         self.max_lag_ = self._lags.max_lag
         x, t, stretch = rows(records, self._lags)
         if x.shape[1] < 4 * len(x) + 8:
+            n_inputs = len(x) - len(self._lags.outputs)
+            current = ", u(k) included" if any(0 in lags for lags in self._lags.inputs) else ""
             raise ValueError(
-                f"Only {x.shape[1]} time steps have all their lagged values, but a model of "
-                f"{len(x)} lagged values (of inputs and output) needs at least "
-                f"{4 * len(x) + 8} time steps: 4 for each value, plus 8. Use longer series or "
-                "fewer lags."
+                f"Only {x.shape[1]} time steps have all their lagged values. The model has "
+                f"{len(x)} of these ({len(self._lags.outputs)} of the output, {n_inputs} of the "
+                f"inputs{current}) and needs at least {4 * len(x) + 8} time steps: 4 for each "
+                "lagged value, plus 8. Use longer series or fewer lags."
             )
         low, high = float(np.min(t)), float(np.max(t))
         margin = _RANGES * max(high - low, 1e-12 * max(abs(low), abs(high)), 1e-300)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from ._sklearn import (
     check_is_fitted,
     check_sample_weight,
     check_target,
+    warn,
     whole_fit,
     words,
 )
@@ -159,13 +161,13 @@ class SparseTargetTransform(MetaEstimatorMixin, TargetRegressor):
         counts = np.ones(len(y)) if weight is None else weight
         n_bad = int(np.sum(used <= 0))
         compare = self.target_transform == "auto" and not n_bad
-        models = {}
+        models, messages = {}, {}
         if self.target_transform != "log":
-            models["y"] = clone(self._regressor()).fit(X, y, **weights)
+            models["y"], messages["y"] = self._fitted(X, y, weights)
         if self.target_transform == "log" or compare:
             logs = logarithm(y)
             self._largest_log = float(np.log(np.max(used)))
-            models["log y"] = clone(self._regressor()).fit(X, logs, **weights)
+            models["log y"], messages["log y"] = self._fitted(X, logs, weights)
         densities, self.loo_rmse_ = {}, {}
         for key, model in models.items():
             loo = _loo_predictions(model)
@@ -184,6 +186,8 @@ class SparseTargetTransform(MetaEstimatorMixin, TargetRegressor):
         if compare:
             self.density_gain_ = densities["log y"] - densities["y"]
             chosen = "log y" if self.density_gain_ > self.margin else "y"
+        for message in messages[chosen]:
+            warn(message)
         self.regressor_ = models[chosen]
         self.target_transform_ = "log" if chosen == "log y" else None
         self.notes_ = self._notes(n_bad, len(used))
@@ -192,6 +196,15 @@ class SparseTargetTransform(MetaEstimatorMixin, TargetRegressor):
             self.log_evidence_ -= float(counts @ logs)
         self._take_inputs(self.regressor_)
         return self
+
+    def _fitted(
+        self, X: Any, y: np.ndarray, weights: dict[str, np.ndarray]
+    ) -> tuple[Any, list[Warning]]:
+        """Return the regressor fitted to this target, and the warnings of the fit."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model = clone(self._regressor()).fit(X, y, **weights)
+        return model, [entry.message for entry in caught if isinstance(entry.message, Warning)]
 
     def _notes(self, n_bad: int, n_rows: int) -> list[str]:
         """Return sentences on what was chosen."""
