@@ -16,7 +16,7 @@ def test_code_in_the_documentation_runs(page, capsys):
 
 
 # Pages that are written by hand; the others are generated.
-_GENERATED = {"benchmarks.md", "notation.md", "gallery", "generated", "_build"}
+_GENERATED = {"notation.md", "gallery", "generated", "_build"}
 WRITTEN = [
     page
     for page in sorted((ROOT / "docs").rglob("*.md"))
@@ -42,3 +42,10 @@ def test_lines_and_paragraphs_are_short(page):
     paragraphs = _paragraphs(page.read_text("utf-8"))
     assert [line for lines in paragraphs for line in lines if len(line) > 100] == []
     assert [lines for lines in paragraphs if len(lines) > 6] == []
+
+
+def test_tests_that_theory_pages_name_exist():
+    source = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    for page in (ROOT / "docs" / "theory").glob("*.md"):
+        for name in re.findall(r"`(test_\w+)`", page.read_text()):
+            assert f"def {name}(" in source, f"{page.name} names {name}"
