@@ -6,9 +6,11 @@ import polars as pl
 import pytest
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
+from sklearn.preprocessing import TargetEncoder
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparsebayes import TRUSTED_TYPES, table_model
+from sparsebayes.estimators._mean_target import MeanTarget
 from sparsebayes.estimators._table_inputs import TableInputs
 from sparsebayes.models import FORMER_NAMES, MODELS, choose
 
@@ -347,6 +349,43 @@ def test_intervals_are_those_of_the_model(frame, price):
     np.testing.assert_allclose(ratio, model.final_.calibration_, rtol=1e-6)
     assert not np.allclose(interval, model.predict_interval(frame, 0.9, calibrated="conformal"))
     np.testing.assert_allclose(model.predict_quantiles(frame, [0.05, 0.95]), interval, rtol=1e-6)
+
+
+def test_weighted_rows_are_encoded_as_repeated_ones():
+    rng = np.random.default_rng(0)
+    city = rng.integers(0, 50, 300)
+    frame = pd.DataFrame({"city": [f"c{k}" for k in city], "size": rng.exponential(size=300)})
+    frame.loc[::9, "size"] = np.nan
+    y = 0.1 * city + rng.standard_normal(300)
+    weight = rng.integers(1, 4, 300)
+    weighted = TableInputs(target_type="continuous").fit(frame, y, weight.astype(float))
+    rows = np.repeat(np.arange(300), weight)
+    repeated = TableInputs(target_type="continuous").fit(frame.iloc[rows], y[rows])
+    plain = TableInputs(target_type="continuous").fit(frame, y)
+    np.testing.assert_allclose(weighted.transform(frame), repeated.transform(frame), rtol=1e-12)
+    assert np.abs(weighted.transform(frame) - plain.transform(frame)).max() > 0.01
+
+
+@pytest.mark.parametrize("target_type", ["continuous", "binary", "multiclass"])
+def test_mean_targets_are_those_of_scikit_learn(target_type):
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 20, (300, 2)).astype(str)
+    y = X[:, 0].astype(float) + rng.standard_normal(300)
+    if target_type != "continuous":
+        y = np.digitize(y, [10.0] if target_type == "binary" else [5.0, 15.0])
+    ours, theirs = MeanTarget(target_type), TargetEncoder(target_type=target_type)
+    ours.fit_transform(X, y)
+    theirs.fit(X, y)
+    new = np.append(X, [["new", "3"]], axis=0)
+    np.testing.assert_allclose(ours.transform(new), theirs.transform(new), rtol=1e-12)
+
+
+def test_the_mean_target_of_a_row_is_that_of_other_rows():
+    X = np.repeat(np.arange(50), 4).astype(str)[:, None]
+    y = np.zeros(200)
+    y[7] = 1e6
+    own = MeanTarget("continuous").fit_transform(X, y)[7, 0]
+    assert own == 0.0
 
 
 def test_weights_reach_the_model(frame, price):

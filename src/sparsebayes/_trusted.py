@@ -23,8 +23,6 @@ _NOT_IN_MODELS = {
 _OTHER_LIBRARIES = [
     "numpy.dtype",
     "scipy.sparse._csr.csr_array",
-    "sklearn.model_selection._split.KFold",
-    "sklearn.model_selection._split.StratifiedKFold",
     "skrub._datetime_encoder.DatetimeEncoder",
     "skrub._to_datetime.ToDatetime",
 ]

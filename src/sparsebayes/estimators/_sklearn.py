@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import wraps
-from inspect import signature
 from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -292,17 +291,6 @@ def check_sample_weight(sample_weight: Any, X: Any) -> Any:
     return weight
 
 
-def target_encoder(target_type: str) -> BaseEstimator:
-    """Return scikit-learn's TargetEncoder with folds that are the same in every fit."""
-    from sklearn.model_selection import KFold, StratifiedKFold
-    from sklearn.preprocessing import TargetEncoder
-
-    if signature(TargetEncoder).parameters["random_state"].default is None:  # before 1.9
-        return TargetEncoder(target_type=target_type, random_state=0)
-    folds = KFold if target_type == "continuous" else StratifiedKFold
-    return TargetEncoder(target_type=target_type, cv=folds(5, shuffle=True, random_state=0))
-
-
 __all__ = [
     "CallbackSupportMixin",
     "HasMethods",
@@ -320,7 +308,6 @@ __all__ = [
     "reset_inputs",
     "same_namespace",
     "take_attributes",
-    "target_encoder",
     "validate_data",
     "warn",
     "whole_fit",

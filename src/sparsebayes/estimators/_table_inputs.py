@@ -17,7 +17,8 @@ from .._extras import require
 from .._warn import suggestion
 from ..designs.candidates import power_of_two
 from ..rows import is_dask_frame
-from ._sklearn import check_is_fitted, target_encoder, warn
+from ._mean_target import MeanTarget
+from ._sklearn import check_is_fitted, warn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -165,14 +166,22 @@ class TableInputs(BaseEstimator):
         self.categories = categories
         self.target_type = target_type
 
-    def fit(self, X: Any, y: ArrayLike | None = None) -> TableInputs:
+    def fit(
+        self, X: Any, y: ArrayLike | None = None, sample_weight: np.ndarray | None = None
+    ) -> TableInputs:
         """Learn how to encode each column."""
-        self.fit_transform(X, y)
+        self.fit_transform(X, y, sample_weight)
         return self
 
-    def fit_transform(self, X: Any, y: ArrayLike | None = None) -> np.ndarray:
-        """Learn how to encode each column, and encode the rows."""
+    def fit_transform(
+        self, X: Any, y: ArrayLike | None = None, sample_weight: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Learn how to encode each column, and encode the rows.
+
+        Medians and mean targets are weighted. A category is rare by its number of rows.
+        """
         frame = as_frame(X)
+        weight = np.ones(len(frame)) if sample_weight is None else sample_weight
         if len(frame) == 0:
             raise ValueError("The table has no rows; a minimum of 2 is required.")
         _require_columns(frame, [*self.drop, *self.categories])
@@ -185,10 +194,10 @@ class TableInputs(BaseEstimator):
         used = frame[list(self.kinds_)]
         missing = dict(zip(self.kinds_, used.isna().to_numpy().T, strict=True))
         blocks = [
-            self._learn_numbers(frame, missing),
+            self._learn_numbers(frame, missing, weight),
             self._learn_indicators(frame),
-            self._learn_means(frame, y),
-            self._learn_dates(frame, missing),
+            self._learn_means(frame, y, weight),
+            self._learn_dates(frame, missing, weight),
         ]
         counts = {name: int(np.count_nonzero(rows)) for name, rows in missing.items()}
         self.missing_counts_ = {name: n for name, n in counts.items() if n}
@@ -404,13 +413,15 @@ class TableInputs(BaseEstimator):
     # Encodings. `_learn_...` returns a block of the training rows; the method below it encodes new
     # rows in the same way.
 
-    def _learn_numbers(self, frame: pd.DataFrame, missing: dict[str, np.ndarray]) -> Block:
+    def _learn_numbers(
+        self, frame: pd.DataFrame, missing: dict[str, np.ndarray], weight: np.ndarray
+    ) -> Block:
         names = self._numeric()
         values = self._read_numbers(frame)
         is_missing = np.isnan(values)
         missing.update(zip(names, is_missing.T, strict=True))  # infinite values too
-        self.fill_ = np.nanmedian(values, axis=0)
-        self._quantiles = np.nanquantile(values, _middles(_QUANTILES), axis=0)
+        self.fill_ = _quantiles(values, np.array([0.5]), weight)[0]
+        self._quantiles = _quantiles(values, _middles(_QUANTILES), weight)
         size = np.nanmax(np.abs(values), axis=0, initial=0.0)
         extreme = (size > _EXTREME) | ((size < 1.0 / _EXTREME) & (size > 0))
         self.scale_ = np.where(extreme, power_of_two(size), 1.0)
@@ -472,15 +483,16 @@ class TableInputs(BaseEstimator):
             warnings.filterwarnings("ignore", "Found unknown categories", UserWarning)
             return self._one_hot.transform(np.column_stack(columns))
 
-    def _learn_means(self, frame: pd.DataFrame, y: Any) -> Block:
+    def _learn_means(self, frame: pd.DataFrame, y: Any, weight: np.ndarray) -> Block:
         names = self._of(MEAN_TARGET)
         if not names:
             return np.empty((len(frame), 0)), [], []
         texts = [_texts(frame[name]) for name in names]
-        self._encoder = target_encoder(self.target_type)
-        means = self._encoder.fit_transform(np.column_stack(texts), y)
-        several = means.shape[1] > len(names)  # classes have a mean each
-        labels = [f" {c}" for c in self._encoder.classes_] if several else [""]
+        self._encoder = MeanTarget(self.target_type)
+        means = self._encoder.fit_transform(np.column_stack(texts), y, weight)
+        classes = self._encoder.classes_
+        several = classes is not None and means.shape[1] > len(names)  # classes have a mean each
+        labels = [f" {c}" for c in classes] if several else [""]
         outputs = [f"{name} (mean target{label})" for name in names for label in labels]
         return means, outputs, [name for name in names for _ in labels]
 
@@ -502,7 +514,9 @@ class TableInputs(BaseEstimator):
                 _warn_of_categories(name, sorted(new - {"missing"}))
         return unknown
 
-    def _learn_dates(self, frame: pd.DataFrame, missing: dict[str, np.ndarray]) -> Block:
+    def _learn_dates(
+        self, frame: pd.DataFrame, missing: dict[str, np.ndarray], weight: np.ndarray
+    ) -> Block:
         self._parsers: dict[str, BaseEstimator] = {}
         outputs, sources, times = [], [], {}
         for name in self._of(DATE):
@@ -519,7 +533,8 @@ class TableInputs(BaseEstimator):
             sources += [name] * (len(made) + 1)
         self._date_fill = np.full(len(outputs), np.nan)
         if outputs:
-            self._date_fill = np.nanmedian(self._dates(times, len(frame)), axis=0)
+            values = self._dates(times, len(frame))
+            self._date_fill = _quantiles(values, np.array([0.5]), weight)[0]
         return self._dates(times, len(frame)), outputs, sources
 
     def _dates(self, times: dict[str, pd.Series], n_rows: int) -> np.ndarray:
@@ -570,6 +585,27 @@ class TableInputs(BaseEstimator):
             if len(values) > _MOST_KNOWN:
                 values = values[(_middles(_MOST_KNOWN) * len(values)).astype(np.intp)]
             self._known[name] = (values, factor)
+
+
+def _quantiles(values: np.ndarray, levels: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Return quantiles of each column without its missing values, of shape (n_levels, n_columns).
+
+    With weights they are those of the rows repeated so many times, as inverses of the distribution
+    function; where that is flat, the middle.
+    """
+    if np.all(weight == weight[0]):
+        return np.nanquantile(values, levels, axis=0)
+    out = np.empty((len(levels), values.shape[1]))
+    for j, column in enumerate(values.T):
+        known = ~np.isnan(column)
+        order = np.flatnonzero(known)[np.argsort(column[known])]
+        ends, x = np.cumsum(weight[order]), column[order]
+        wanted = levels * ends[-1]
+        slack = 1e-9 * ends[-1]
+        last = len(x) - 1
+        below, above = (np.searchsorted(ends, wanted + s, "left") for s in (-slack, slack))
+        out[:, j] = 0.5 * (x[np.minimum(below, last)] + x[np.minimum(above, last)])
+    return out
 
 
 def _middles(n: int) -> np.ndarray:

@@ -259,7 +259,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
                 "equal). If they are copies of one observation, drop them, because "
                 "cross-validation is too optimistic with them."
             )
-        Z = self._fit_inputs(frame, target)
+        Z = self._fit_inputs(frame, target, weight[rows])
         if len(target) < _FEW_ROWS:
             warn(
                 f"The table has {len(target)} rows, too few to check a model. Its intervals "
@@ -300,7 +300,9 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
                 f"regression is fitted; for class probabilities use task={CLASSES!r}."
             )
 
-    def _fit_inputs(self, frame: pd.DataFrame, target: np.ndarray) -> np.ndarray:
+    def _fit_inputs(
+        self, frame: pd.DataFrame, target: np.ndarray, weight: np.ndarray
+    ) -> np.ndarray:
         """Learn the encoding of the columns, and return the encoded rows."""
         kind = "continuous"
         if self.task_ == CLASSES:
@@ -311,7 +313,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
             _as_names(self.categories),
             kind,
         )
-        Z = self.inputs_.fit_transform(frame, target)
+        Z = self.inputs_.fit_transform(frame, target, weight)
         self.n_features_in_ = self.inputs_.n_features_in_
         self.feature_names_in_ = self.inputs_.feature_names_in_
         self.notes_ += self.inputs_.notes_
