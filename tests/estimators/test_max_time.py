@@ -16,9 +16,11 @@ MODELS = [
     sb.ForwardRegressor,
     sb.RVMRegressor,
     sb.OrthogonalLeastSquaresRegressor,
+    sb.GroupSpikeSlabRegressor,
+    sb.GroupARDRegressor,
     StackedRegressor,
 ]
-CLASSIFIERS = [sb.RVMClassifier, sb.SparseGPClassifier]
+CLASSIFIERS = [sb.RVMClassifier, sb.SparseGPClassifier, sb.GroupSpikeSlabClassifier]
 
 
 def data(n=150):
@@ -46,6 +48,24 @@ def test_a_classifier_without_time_keeps_a_usable_model_and_says_so(model):
     assert fitted.stop_reason_ == "time_limit"
     assert not fitted.converged_
     assert np.all(np.isfinite(fitted.predict_proba(X)))
+
+
+def test_a_dynamic_model_without_time_keeps_a_usable_model_and_says_so():
+    rng = np.random.default_rng(0)
+    u, y = rng.uniform(-1, 1, 300), np.zeros(300)
+    for k in range(1, 300):
+        y[k] = 0.5 * y[k - 1] + u[k - 1] - 0.3 * u[k] * y[k - 1] + 0.01 * rng.standard_normal()
+    with pytest.warns(ConvergenceWarning, match="time_limit"):
+        fitted = sb.NARXRegressor(degree=2, max_time=1e-6).fit(u, y)
+    assert not fitted.converged_
+    assert len(fitted.path_) == 1
+    assert np.all(np.isfinite(fitted.simulate(u, y[:2])))
+    assert sb.NARXRegressor(degree=2, max_time=1000.0).fit(u, y).converged_
+
+
+def test_a_sampler_has_no_time_limit():
+    with pytest.raises(ValueError, match="max_time=1.0 applies to EP only"):
+        sb.GroupSpikeSlabRegressor(inference="gibbs", max_time=1.0).fit(*data())
 
 
 @pytest.mark.parametrize("model", [sb.SparseGPRegressor, sb.ForwardRegressor])

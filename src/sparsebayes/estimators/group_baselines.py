@@ -46,6 +46,9 @@ class GroupARDRegressor(GroupRegressor):
         Maximum number of steps.
     tol : float, default=1e-3
         Tolerance in nats: the fit has converged when a step changes the log evidence by less.
+    max_time : float or None, default=None
+        Time limit in seconds. The fit then ends with the model reached so far and a
+        ConvergenceWarning.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
@@ -96,6 +99,7 @@ class GroupARDRegressor(GroupRegressor):
         fit_intercept: bool = True,
         max_iter: int = 1000,
         tol: float = 1e-3,
+        max_time: float | None = None,
         verbose: int = 0,
     ) -> None:
         self.groups = groups
@@ -103,6 +107,7 @@ class GroupARDRegressor(GroupRegressor):
         self.fit_intercept = fit_intercept
         self.max_iter = max_iter
         self.tol = tol
+        self.max_time = max_time
         self.verbose = verbose
 
     def _solve(self, problem: Problem) -> Fit:
@@ -118,7 +123,7 @@ class GroupARDRegressor(GroupRegressor):
         if not result.converged:
             message = (
                 f"{problem.reporter.name} has not converged ({result.stop_reason}) after "
-                f"{result.n_iter} steps. Raise max_iter or tol."
+                f"{result.n_iter} steps. {result.stop_reason.advice}"
             )
             notes = (Note(message, ConvergenceWarning),)
         return column_fit(

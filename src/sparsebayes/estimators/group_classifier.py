@@ -100,6 +100,9 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         Maximum number of steps.
     tol : float, default=1e-4
         Largest change per step at which EP has converged.
+    max_time : float or None, default=None
+        Time limit in seconds. The fit then ends with the model reached so far and a
+        ConvergenceWarning.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
@@ -176,6 +179,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         fit_intercept: bool = True,
         max_iter: int = 500,
         tol: float = 1e-4,
+        max_time: float | None = None,
         verbose: int = 0,
     ) -> None:
         self.groups = groups
@@ -187,6 +191,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         self.fit_intercept = fit_intercept
         self.max_iter = max_iter
         self.tol = tol
+        self.max_time = max_time
         self.verbose = verbose
 
     def _solve(self, problem: LabelProblem) -> LabelFit:
@@ -212,7 +217,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
                     solver = self._solver(groups, basis, design, weight, t, large=False)
                     result = run(solver, design, t, max_iter=limit, callback=progress)
                 state = result.state
-                runs.append(result)
+                runs.append(problem.within_budget(result))
                 enumerated.append(
                     enumerate_undecided_groups(
                         state.form,

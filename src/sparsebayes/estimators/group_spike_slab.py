@@ -274,6 +274,9 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         only with ``inference="gibbs"``.
     random_state : int, RandomState or None, default=0
         Seed of the Gibbs sampler; EP is deterministic.
+    max_time : float or None, default=None
+        Time limit of EP in seconds. The fit then ends with the model reached so far and a
+        ConvergenceWarning. The Gibbs sampler has no limit other than its number of sweeps.
     verbose : int, default=0
         1 prints progress about once a second, 2 at every step.
 
@@ -374,6 +377,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         n_samples: int = 1000,
         n_warmup: int = 200,
         random_state: RandomState = 0,
+        max_time: float | None = None,
         verbose: int = 0,
     ) -> None:
         self.groups = groups
@@ -393,6 +397,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         self.n_samples = n_samples
         self.n_warmup = n_warmup
         self.random_state = random_state
+        self.max_time = max_time
         self.verbose = verbose
 
     def _read(self, X: Any, y: Any, sample_weight: Any) -> Data:
@@ -443,6 +448,9 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         if self.inference == "ep":
             why = "applies to the Gibbs sampler only. Use inference='gibbs', or omit it."
             refuse(self, ("n_chains", "n_samples", "n_warmup"), why)
+        else:
+            why = "applies to EP only. Use inference='ep', or fewer samples, or omit it."
+            refuse(self, ("max_time",), why)
 
     def _solver(self, problem: Problem, groups: Groups) -> GroupEP:
         design, t = problem.design, problem.t
@@ -491,6 +499,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             )
             solver = replace(solver, cluster_of=clusters, warm=None)
             runs = search_columns(solver, problem.design, problem.t, **options)
+        runs.best.result = problem.within_budget(runs.best.result)
         return runs, solver
 
     def _screened_fit(
@@ -514,6 +523,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
                 f"X takes more than {1e-09 * _HELD:.0f} GB in float64, and its groups are too "
                 "large to be screened one at a time. Use fewer columns or smaller groups."
             )
+        best = screened.runs.best
+        best.result = problem.within_budget(best.result)
         attributes = self._run_attributes(problem, screened.runs, screened.p0, screened.v0)
         inside = groups.of(np.flatnonzero(np.isin(groups.group_of, screened.groups)))
         problem = problem.with_design(screened.design)

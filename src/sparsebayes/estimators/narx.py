@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from .._array import RandomState
+from ..callbacks import Budget
 from ..designs import Design
 from ..narx.equation import Equation, noise_part
 from ..narx.functions import Gaussians, Hinges, Hysteresis, Monomials, Several, Transformed
@@ -29,8 +30,9 @@ from ..narx.table import TermTable, equation_latex, equation_text
 from ..posterior.predictive import LocationScale
 from ..predict import without_noise
 from ..solvers import OrthogonalLeastSquares, run
+from ..solvers.run import StopReason
 from ._predictive import interval_ends, probabilities
-from ._sklearn import HasMethods, Whole, check_is_fitted, warn, whole_fit, words
+from ._sklearn import HasMethods, Number, Whole, check_is_fitted, warn, whole_fit, words
 from ._summary import Summary, Term
 
 _CANDIDATES = ("polynomial", "hinge", "hysteresis", "rbf")
@@ -76,6 +78,9 @@ class NARXRegressor(Summary):
     noise_lags : int, default=0
         Terms e(k-1), ..., e(k-noise_lags) of past errors one step ahead (NARMAX), by extended
         least squares. `predict` uses them; a simulation has no past errors.
+    max_time : float or None, default=None
+        Time limit in seconds. The fit then ends with the terms reached so far and a
+        ConvergenceWarning.
 
     Attributes
     ----------
@@ -141,6 +146,7 @@ class NARXRegressor(Summary):
         "max_terms": [Whole(1)],
         "refine": [None, words("auto", "simulation")],
         "noise_lags": [Whole(0)],
+        "max_time": [None, Number(0, None, "right")],
     }
 
     def __init__(
@@ -155,6 +161,7 @@ class NARXRegressor(Summary):
         max_terms: int = 20,
         refine: str | None = "auto",
         noise_lags: int = 0,
+        max_time: float | None = None,
     ) -> None:
         self.input_lags = input_lags
         self.output_lags = output_lags
@@ -165,6 +172,7 @@ class NARXRegressor(Summary):
         self.max_terms = max_terms
         self.refine = refine
         self.noise_lags = noise_lags
+        self.max_time = max_time
 
     # Fitting.
 
@@ -185,6 +193,7 @@ class NARXRegressor(Summary):
         self
         """
         self._validate_params()
+        budget = Budget(self.max_time)
         records = as_records(u, y)
         self.n_inputs_ = records[0][0].shape[1]
         self._lags = self._make_lags(self.n_inputs_)
@@ -204,19 +213,24 @@ class NARXRegressor(Summary):
         self.limits_ = (low - margin, high + margin)
         functions = self._candidate_functions(x)
         self.n_candidates_ = len(functions)
-        order = self._select(functions.design(x), t)
+        order = self._select(functions.design(x), t, budget)
         self._mean = float(np.mean(t))
         equation = Equation(functions, x, t, stretch, int(self.noise_lags))
         all_records = stretches(records, 2 * self.max_lag_ + 8)
         problem = Problem(functions, self._lags, all_records, self.limits_)
         active = np.sort(order)
         model = Model(active, equation.weights(active))
-        model, covariance = self._refine(problem, model, order, equation)
+        model, covariance = self._refine(problem, model, order, equation, budget)
         self._keep(problem, equation, order, model, covariance)
         return self
 
     def _refine(
-        self, problem: Problem, model: Model, order: np.ndarray, equation: Equation
+        self,
+        problem: Problem,
+        model: Model,
+        order: np.ndarray,
+        equation: Equation,
+        budget: Budget,
     ) -> tuple[Model, np.ndarray]:
         """Fit terms and weights to the simulated error, if requested and better.
 
@@ -240,7 +254,9 @@ class NARXRegressor(Summary):
                 errors["one step"] = held_back_rms(problem, model, folds, refit=False)[1]
         else:
             start, refused = stable_start(problem, model, list(order), equation.weights)
-            refined, errors["simulation"], self.path_ = choose(problem, start, int(self.max_terms))
+            refined, errors["simulation"], self.path_ = choose(
+                problem, start, int(self.max_terms), budget=budget
+            )
         take = refined is not None and not (
             self.refine == "auto" and np.isfinite(one_step) and errors["simulation"] >= one_step
         )
@@ -255,8 +271,12 @@ class NARXRegressor(Summary):
             covariance = equation.covariance(model)
             self._spread = spread(problem, model, covariance, False)
         self.refined_, self.held_back_error_ = take, errors
-        self.converged_ = bool(fit.converged) and not fit.diverged
+        self.converged_ = bool(fit.converged) and not fit.diverged and not budget.reason
         self.refused_ = [problem.functions.take([j]).names[0] for j in refused]
+        if budget.reason:
+            reason = StopReason(budget.reason)
+            message = f"The choice of terms has not ended ({reason}). {reason.advice}"
+            warn(message, ConvergenceWarning)
         if fit.diverged:
             warn(
                 "The simulation of the training record exceeds ten times the range of the "
@@ -323,7 +343,7 @@ class NARXRegressor(Summary):
                 )
         return parts[0] if len(parts) == 1 else Several(parts)
 
-    def _select(self, design: Design, t: np.ndarray) -> np.ndarray:
+    def _select(self, design: Design, t: np.ndarray, budget: Budget) -> np.ndarray:
         """Candidates chosen one step ahead, most important first."""
         if not isinstance(self.selector, str):
             return self._select_by(clone(self.selector), design, t)
@@ -336,7 +356,7 @@ class NARXRegressor(Summary):
             threshold=float(np.sqrt(max(np.log(n) + 2.0 * np.log(m), 1.0))),
         )
         scale = float(np.max(np.abs(t))) or 1.0
-        result = run(solver, design, t / scale, max_iter=10_000)
+        result = run(solver, design, t / scale, max_iter=10_000, max_time=budget.left)
         active = np.asarray(result.state.active, dtype=np.intp)
         if not len(active):
             active = np.array([0], dtype=np.intp)  # a constant output: the constant, or y(k-1)

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..callbacks import Budget
 from .functions import Functions
 from .simulation import (
     Lags,
@@ -242,17 +243,23 @@ def stable_start(
 
 
 def choose(
-    problem: Problem, model: Model, max_terms: int, grow: bool = True
+    problem: Problem,
+    model: Model,
+    max_terms: int,
+    grow: bool = True,
+    budget: Budget | None = None,
 ) -> tuple[Model, float, list[tuple[int, float]]]:
     """Drop and add terms by the root mean square of the simulated error on held-back segments.
 
-    Returns the model, its error, and the number of terms and the error of all that were tried.
+    Returns the model, its error, and the number of terms and the error of all that were tried. The
+    search ends with the best model so far when the budget is over.
     """
+    budget = budget or Budget()
     folds, path = problem.folds(), []
     model, error = held_back_rms(problem, model, folds)
     path.append((len(model.active), error))
-    model, error = _prune(problem, model, error, folds, path)
-    while grow and len(model.active) < max_terms:
+    model, error = _prune(problem, model, error, folds, path, budget)
+    while grow and len(model.active) < max_terms and not budget.over:
         for j in _promising(problem, model, folds[0].fitted):
             larger, value = held_back_rms(problem, model.plus(j), folds)
             path.append((len(larger.active), value))
@@ -262,7 +269,7 @@ def choose(
         else:
             break
     if grow:
-        model, error = _prune(problem, model, error, folds, path)
+        model, error = _prune(problem, model, error, folds, path, budget)
     return model, error, path
 
 
@@ -322,11 +329,12 @@ def _prune(
     error: float,
     folds: Sequence[Fold],
     path: list[tuple[int, float]],
+    budget: Budget,
 ) -> tuple[Model, float]:
     best, fitted = error, folds[0].fitted
     n = max(sum(int(np.count_nonzero(np.isfinite(fold.held.y))) for fold in folds), 2)
     slack = 0.5 * np.log(n) / n  # what a term costs under BIC, as a share of the error
-    while len(model.active) > 1:
+    while len(model.active) > 1 and not budget.over:
         fit = problem.fit(model, fitted, max_iter=2)
         normal = normal_equations(*_at(problem, model, fit, fitted), len(fit.weights))
         if normal is None:
