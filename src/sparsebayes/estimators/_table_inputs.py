@@ -490,9 +490,9 @@ class TableInputs(BaseEstimator):
         texts = [_texts(frame[name]) for name in names]
         self._encoder = MeanTarget(self.target_type)
         means = self._encoder.fit_transform(np.column_stack(texts), y, weight)
-        classes = self._encoder.classes_
-        several = classes is not None and means.shape[1] > len(names)  # classes have a mean each
-        labels = [f" {c}" for c in classes] if several else [""]
+        classes, labels = self._encoder.classes_, [""]
+        if classes is not None and means.shape[1] > len(names):  # classes have a mean each
+            labels = [f" {c}" for c in classes]
         outputs = [f"{name} (mean target{label})" for name in names for label in labels]
         return means, outputs, [name for name in names for _ in labels]
 
