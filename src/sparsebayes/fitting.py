@@ -24,8 +24,7 @@ from .data import Data
 from .designs import Basis
 from .kernels import KernelChoice, ProcessKind, is_option
 from .posterior import AddedVariance, Posterior
-from .posterior.leave_one_out import LooPredictions
-from .posterior.predictive import Calibration
+from .posterior.leave_one_out import Calibration, LooPredictions
 from .predict import (
     InputRange,
     Noise,

@@ -25,7 +25,7 @@ from ._array import to_numpy
 from .data import Data
 from .fitting import Fit, Method, NoiseSpec
 from .kernels import is_option
-from .posterior.leave_one_out import LooPredictions
+from .posterior.leave_one_out import Calibration, LooPredictions
 from .posterior.noise import (
     MOST_ROWS,
     WORTH,
@@ -36,7 +36,6 @@ from .posterior.noise import (
     fit_noise_tail,
     fit_tail,
 )
-from .posterior.predictive import Calibration
 from .predict import Noise, Predictor, loo_density, positive_root, user_coefficients
 from .problem import Problem
 from .rows import row_slices

@@ -9,6 +9,7 @@ from scipy.stats import t as student
 from sparsebayes.designs import DenseDesign, WeightedDesign
 from sparsebayes.posterior import LeaveOneOut, gaussian_posterior
 from sparsebayes.posterior import noise as noise_module
+from sparsebayes.posterior.leave_one_out import Calibration
 from sparsebayes.posterior.noise import (
     Choice,
     Features,
@@ -19,7 +20,6 @@ from sparsebayes.posterior.noise import (
     fit_tail,
 )
 from sparsebayes.posterior.predictive import (
-    Calibration,
     Exponential,
     LocationScale,
     Mixture,

@@ -16,14 +16,15 @@ from sklearn.utils.metaestimators import available_if
 from .._array import RandomState, asarray_like, is_torch, namespace, to_numpy
 from ..calibration import NewRows
 from ..callbacks import Reporter
-from ..data import Data, merge_duplicates
+from ..data import Data, as_rows, merge_duplicates
 from ..designs.kernel import block_rows
 from ..designs.stream import Stream
 from ..fitting import Fit, Method, NoiseSpec, publish
 from ..kernels import KernelChoice, is_option
 from ..posterior import BlockLowRank, Dense, Posterior
+from ..posterior.leave_one_out import Calibration
 from ..posterior.noise import NoiseModel, Tail
-from ..posterior.predictive import Calibration, Predictive, observation
+from ..posterior.predictive import Predictive, observation
 from ..predict import (
     Noise,
     loo_density,
@@ -36,7 +37,6 @@ from ..problem import Problem
 from ..regression import fit_with_noise, with_kernel
 from ..relevance import with_inputs
 from ..rows import Rows, is_dask, row_slices
-from ..rows.inputs import as_rows
 from ._estimator import (
     SparseEstimator,
     as_float,

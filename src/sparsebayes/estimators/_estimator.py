@@ -17,9 +17,9 @@ from sklearn.utils import check_random_state
 from .._array import RandomState
 from .._warn import OutsideRange
 from ..callbacks import Budget
+from ..data import is_list_of_arrays
 from ..designs import Design
 from ..kernels import GammaOption, KernelName, KernelSpec, is_option
-from ..rows.inputs import is_list_of_arrays
 from ._sklearn import (
     CallbackSupportMixin,
     Number,

@@ -9,7 +9,8 @@ import numpy as np
 from .._array import asarray_like, is_torch
 from ..designs.candidates import is_number
 from ..kernels import is_option
-from ..posterior.predictive import Calibration, Predictive
+from ..posterior.leave_one_out import Calibration
+from ..posterior.predictive import Predictive
 from ..rows import is_dask
 from ._estimator import Apply, apply_blocks, as_float, float_type, is_single
 from ._sklearn import array_of_frame, check_is_fitted, same_namespace

@@ -15,7 +15,8 @@ from sklearn.utils import Bunch, check_random_state
 from .._array import RandomState
 from ..callbacks import Budget
 from ..kernels import GammaOption, KernelChoice, KernelName, is_option
-from ..posterior.predictive import Calibration, LocationScale, Predictive, observation
+from ..posterior.leave_one_out import Calibration
+from ..posterior.predictive import LocationScale, Predictive, observation
 from ..predict import positive_root, without_noise
 from ..solvers.run import StopReason
 from ..stacking import Stack, smallest_within_error, stacking_weights

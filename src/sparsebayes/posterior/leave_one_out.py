@@ -25,6 +25,7 @@ from ..rows import row_slices
 from .gaussian import Posterior
 
 _EPS = np.finfo(np.float64).eps
+_MOST_RESIDUALS = 300  # that a fitted model keeps
 _LEAST_REST = 0.05  # of 1 - h, for squares of the noise
 
 
@@ -163,3 +164,36 @@ class LeaveOneOut:
     def finish(self, total: LooPredictions) -> LooPredictions:
         """All rows."""
         return total
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Sizes of standardised leave-one-out residuals, for intervals that count on nothing else.
+
+    Of n residuals the ceil((n + 1) coverage)-th smallest size, times the std, reaches as far as an
+    interval of that coverage must: conformal prediction, the residuals those of leave-one-out. A
+    few hundred quantiles of them are kept.
+    """
+
+    n: float
+    sizes: np.ndarray  # sorted
+    shares: np.ndarray  # of the n rows, up to each of them
+
+    @classmethod
+    def from_residuals(cls, u: np.ndarray, count: np.ndarray) -> Calibration:
+        """Return the calibration of weighted standardised residuals."""
+        order = np.argsort(np.abs(u))
+        sizes, shares = np.abs(u)[order], np.cumsum(count[order])
+        n = float(shares[-1])
+        if len(sizes) > _MOST_RESIDUALS:
+            # Close together at the far end, where intervals end.
+            ranks = 1.0 - np.linspace(1.0, 0.0, _MOST_RESIDUALS) ** 2
+            selected = np.unique(np.round((len(sizes) - 1) * ranks).astype(np.intp))
+            sizes, shares = sizes[selected], shares[selected]
+        return cls(n, sizes, shares / n)
+
+    def factor(self, coverage: float) -> float:
+        """Return the factor of the standard deviation; infinite if there are too few rows."""
+        share = np.ceil((self.n + 1.0) * coverage) / self.n
+        i = int(np.searchsorted(self.shares, share * (1.0 - 1e-12)))
+        return float(self.sizes[i]) if i < len(self.sizes) else np.inf

@@ -20,7 +20,6 @@ from scipy.stats import t as student
 from .noise import Tail, student_nodes
 
 _GRID = (np.arange(400) + 0.5) / 400.0  # quantiles whose pinball losses add up to a CRPS
-_MOST_RESIDUALS = 300  # that a fitted model keeps
 _REACH = 3.0  # standard deviations of log y above its mean that count in the moments of y
 _LINEAR = 1e-5  # standard deviation of log y up to which exp is linear over its distribution
 
@@ -506,36 +505,3 @@ def _bounded_variance(bound: np.ndarray) -> np.ndarray:
     density, beyond = norm.pdf(bound), ndtr(-bound)
     mean = bound * beyond - density
     return 1.0 - beyond - bound * density + bound**2 * beyond - mean**2
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """Sizes of standardised leave-one-out residuals, for intervals that count on nothing else.
-
-    Of n residuals the ceil((n + 1) coverage)-th smallest size, times the std, reaches as far as an
-    interval of that coverage must: conformal prediction, the residuals those of leave-one-out. A
-    few hundred quantiles of them are kept.
-    """
-
-    n: float
-    sizes: np.ndarray  # sorted
-    shares: np.ndarray  # of the n rows, up to each of them
-
-    @classmethod
-    def from_residuals(cls, u: np.ndarray, count: np.ndarray) -> Calibration:
-        """Return the calibration of weighted standardised residuals."""
-        order = np.argsort(np.abs(u))
-        sizes, shares = np.abs(u)[order], np.cumsum(count[order])
-        n = float(shares[-1])
-        if len(sizes) > _MOST_RESIDUALS:
-            # Close together at the far end, where intervals end.
-            ranks = 1.0 - np.linspace(1.0, 0.0, _MOST_RESIDUALS) ** 2
-            selected = np.unique(np.round((len(sizes) - 1) * ranks).astype(np.intp))
-            sizes, shares = sizes[selected], shares[selected]
-        return cls(n, sizes, shares / n)
-
-    def factor(self, coverage: float) -> float:
-        """Return the factor of the standard deviation; infinite if there are too few rows."""
-        share = np.ceil((self.n + 1.0) * coverage) / self.n
-        i = int(np.searchsorted(self.shares, share * (1.0 - 1e-12)))
-        return float(self.sizes[i]) if i < len(self.sizes) else np.inf
