@@ -102,7 +102,7 @@ def test_a_table_may_come_from_standard_input(table, tmp_path, capsys, monkeypat
 
     monkeypatch.setattr(sys, "stdin", Stdin)
     assert main(["fit", "-", "--target", "y", "--model", "linear"]) == 0
-    assert "60 rows and 2 inputs of standard input" in capsys.readouterr().out
+    assert "60 rows, 2 inputs, standard input" in capsys.readouterr().out
 
 
 def test_columns_may_be_dropped_kept_as_names_and_taken_as_categories(table, tmp_path, capsys):

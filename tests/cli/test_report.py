@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sparsebayes.cli import main
+from sparsebayes import table_model
+from sparsebayes.cli import main, report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -130,6 +131,18 @@ def test_the_lines_for_python_of_the_demo_run_as_printed(tmp_path):
         names = {}
         exec(html.unescape(lines), names)
         assert names["model"].task_ == task
+
+
+def test_effects_of_a_transformed_target_have_bands():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.uniform(1, 2, 40)})
+    y = np.exp(frame["x"] + 0.1 * rng.standard_normal(40))
+    own = table_model(model="linear", target_transform="log").fit(frame, y)
+    std = report._function_std(own, frame)
+    assert np.all(std > 0)
+    assert np.all(std < own.predict(frame, return_std=True)[1])
+    ridge = table_model(model="bayesian-ridge").fit(frame, y)
+    assert report._function_std(ridge, frame) is None
 
 
 def test_effects_have_bands_where_the_noise_depends_on_the_inputs(numbers):

@@ -42,7 +42,7 @@ def fit(options: argparse.Namespace) -> None:
     n_inputs = len(model.get_feature_names_out())
     last = model.estimator_[-1]
     name = type(last if hasattr(last, "choices_") else model.final_).__name__
-    print(f"{name} on {len(data.y):,} rows and {n_inputs} inputs of {data.title}")
+    print(f"{model.model_} ({name}): {len(data.y):,} rows, {n_inputs} inputs, {data.title}")
     _print_pairs(summary(model))
     model.id_columns_ = list(data.options.id)
     if options.output:

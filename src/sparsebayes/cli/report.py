@@ -19,7 +19,7 @@ from scipy.stats import norm
 
 from .. import __version__
 from .._files import write_whole
-from ..models import CLASSES, REGRESSION
+from ..models import CLASSES, REGRESSION, choices
 from .comparison import TOO_LITTLE, Fold, Score, best, cells, codes_of, head, rounded
 from .narx import Names, named_terms
 from .prepared import PreparedTable
@@ -324,22 +324,24 @@ def _importance(model: TableModel, data: PreparedTable) -> dict[str, float]:
     return dict(sorted(changes.items(), key=lambda item: -item[1]))
 
 
-def _by_input(model: TableModel) -> tuple[np.ndarray, str] | None:
-    """Return the importance of each encoded input according to the model, and a caption."""
+def _by_input(model: TableModel) -> tuple[np.ndarray, str, str] | None:
+    """Return the importance of each encoded input to the model, an axis label and a caption."""
     final = model.final_
     if hasattr(final, "inclusion_probability_"):
         index = final.group_index_
-        return np.asarray(final.inclusion_probability_)[index], "Inclusion probability."
+        probability = np.asarray(final.inclusion_probability_)[index]
+        return probability, "inclusion probability", "Posterior inclusion probability."
     relevance = getattr(final, "feature_relevance_", None)
     if relevance is not None and np.ptp(relevance) > 0:
-        return np.asarray(relevance), (
+        caption = (
             "Share of the variance of the fitted function that is due to each input and its "
             "interactions (total Sobol index). The shares need not sum to 1."
         )
+        return np.asarray(relevance), "share of the variance", caption
     coef = getattr(final, "coef_", None)
     if coef is not None and np.shape(coef)[-1] == len(model.get_feature_names_out()):
         size = np.max(np.abs(np.atleast_2d(coef)), axis=0)
-        return size, "Absolute weight per standard deviation of the input."
+        return size, "absolute weight", "Absolute weight per standard deviation of the input."
     return None
 
 
@@ -350,10 +352,10 @@ def _relevance(model: TableModel, importance: dict[str, float]) -> Section:
     caption = "Change of the predictions (root mean square) when the column is shuffled."
     figures = [(columns, caption)]
     if (by_input := _by_input(model)) is not None:
-        values, caption = by_input
+        values, label, caption = by_input
         order = [j for j in np.argsort(-values) if values[j] > 0][:20]
         inputs = [model.get_feature_names_out()[j] for j in order]
-        figures.append((_bars(values[order], inputs, "C2", ""), caption))
+        figures.append((_bars(values[order], inputs, "C2", label), caption))
     return {"title": "Which inputs matter", "figures": figures}
 
 
@@ -440,11 +442,8 @@ def _draw_effect(ax: Axes, model: TableModel, rows: pd.DataFrame, grid: np.ndarr
 
 def _function_std(model: TableModel, rows: pd.DataFrame) -> np.ndarray | None:
     """Return the standard deviation of the function without the noise, if the model has one."""
-    fit = getattr(model.estimator_[-1], "_fitted", None)
-    if fit is None:  # a model of scikit-learn, or of a transformed target
-        return None
-    _, variance, _ = fit.predictor.moments(model.estimator_[:-1].transform(model.transform(rows)))
-    return np.sqrt(np.maximum(variance, 0.0))
+    (choice,) = choices(model.task_, [model.model_])
+    return model.predict(rows, return_std="function")[1] if choice.is_own else None
 
 
 def _terms(model: TableModel, data: PreparedTable, columns: list[str]) -> Section | None:

@@ -255,9 +255,9 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
             self._labels = task.labels[np.isin(task.labels, target)]
         if n_repeated := count_repeated(frame, target):
             self.notes_.append(
-                f"{n_repeated} rows repeat an earlier row (all inputs and the target are "
-                "equal). If they are copies of one observation, drop them, because "
-                "cross-validation is too optimistic with them."
+                f"{n_repeated} {'row repeats' if n_repeated == 1 else 'rows repeat'} an earlier "
+                "row (all inputs and the target are equal). Drop copies of one observation, "
+                "because cross-validation is too optimistic with them."
             )
         Z = self._fit_inputs(frame, target, weight[rows])
         if len(target) < _FEW_ROWS:
