@@ -445,6 +445,10 @@ def _advice_on_digits(problem: Problem, noise: float, learnt: bool) -> str:
     return "Use a narrower kernel (larger gamma)."
 
 
+class ConstantTarget(ConvergenceWarning):
+    """A target of one value, from which neither the noise nor an effect can be learnt."""
+
+
 def noise_floor_notes(problem: Problem, noise_variance: float | np.ndarray) -> tuple[Note, ...]:
     """Return a warning where the learnt noise variance (of the user) ended at its floor."""
     scale, n = problem.units.target, problem.units.n_observations

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from .calibration import MOST_ROWS, calibrate
-from .fitting import Fit, Method
+from .fitting import ConstantTarget, Fit, Method, Note
 from .noise_rounds import (
     input_noise,
     refit_round,
@@ -96,6 +96,12 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
     fit = settled(method, last)
     if problem.purpose == "fit":
         fit = _with_extrapolation(last.problem, fit)
+        if noise.learnt and np.all(np.ptp(problem.rows.y[problem.rows.used], axis=0) == 0.0):
+            message = (
+                "The target is constant. Every prediction is that value, and its standard "
+                "deviation is meaningless."
+            )
+            return replace(fit, notes=(Note(message, ConstantTarget),))
     if problem.purpose != "trial" or method.calibrates_trials:
         fit = calibrate(method, last, fit, with_kernel)
     return fit.within_budget(problem.reporter) if problem.purpose == "fit" else fit

@@ -6,6 +6,7 @@ import pytest
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
 from sklearn.datasets import make_regression
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -557,3 +558,20 @@ def test_scorers_rank_models_in_pipelines():
     for name in ("neg_crps", "log_density", "neg_interval_score", "neg_pinball_loss"):
         assert found["input"][f"test_{name}"].mean() > found["learn"][f"test_{name}"].mean(), name
     assert found["input"]["test_coverage"].mean() == pytest.approx(0.95, abs=0.04)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        sb.RVMRegressor("rbf", gamma=1.0),
+        sb.SparseGPRegressor("rbf", gamma=1.0),
+        sb.ForwardRegressor("rbf", gamma=1.0),
+    ],
+    ids=lambda m: type(m).__name__,
+)
+def test_a_constant_target_is_reported_once(model):
+    X = np.random.default_rng(0).standard_normal((30, 2))
+    with pytest.warns(ConvergenceWarning) as caught:
+        model.fit(X, np.full(30, 3.0))
+    (message,) = [str(entry.message) for entry in caught]
+    assert message.startswith("The target is constant. Every prediction is that value")

@@ -21,7 +21,8 @@ from sklearn.utils.metaestimators import available_if
 
 from .._array import RandomState
 from .._warn import OutsideRange
-from ..models import CLASSES, REGRESSION, ModelChoice, choices, choose
+from ..fitting import ConstantTarget
+from ..models import CLASSES, FORMER_NAMES, REGRESSION, ModelChoice, choices, choose
 from ..posterior.predictive import LocationScale, Predictive, Substituted
 from ..predict import without_noise
 from ..rows import is_dask_frame
@@ -266,7 +267,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
                 "depend on the prior."
             )
         choice = choose(self.task_, self.model, *Z.shape)
-        if choice.name != self.model:
+        if choice.name != FORMER_NAMES.get(self.model, self.model):
             self.notes_.append(
                 f"{self.model!r} is {choice.name!r} here: {Z.shape[0]} rows and {Z.shape[1]} inputs"
             )
@@ -282,7 +283,9 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
             weights = {
                 f"{step}__sample_weight": weight[rows] for step in self.estimator_.named_steps
             }
-        self.estimator_.fit(Z, target, **weights)
+        with warnings.catch_warnings():  # `_warn_of_target` names the column
+            warnings.simplefilter("ignore", ConstantTarget)
+            self.estimator_.fit(Z, target, **weights)
         self.notes_ += getattr(self._inner, "notes_", [])  # of a transform of the target
         return self
 
