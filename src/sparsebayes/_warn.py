@@ -38,8 +38,9 @@ class OutsideRange(UserWarning):
         risk: str,
     ) -> None:
         value, low, high = values
+        verb = "is" if rows.startswith("1 of") else "are"
         super().__init__(
-            f"{rows} rows are outside the range of the training rows. The first is row {row}, "
+            f"{rows} rows {verb} outside the range of the training rows. The first is row {row}, "
             f"which has {value:.6g} for {name} ({low:.6g} to {high:.6g} in training). The model "
             f"extrapolates there, and {risk}."
         )

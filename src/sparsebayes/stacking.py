@@ -288,14 +288,14 @@ def pool_classes(
     Parameters
     ----------
     parts : sequence of arrays of shape (n_rows, n_classes)
-        Left-out probabilities by each member. Rows with NaN do not count.
+        Leave-one-out probabilities of each member. Rows with NaN do not count.
     codes : array of shape (n_rows,)
         Class numbers.
     count : array of shape (n_rows,)
         Number of observations of each row.
     optimism : array of shape (n_members,), optional
-        Nats by which the sum of the left-out log probabilities of each member is too high, because
-        the same labels chose its kernel.
+        Nats by which the sum of the leave-one-out log probabilities of each member is too high,
+        because the same labels chose its kernel.
 
     Examples
     --------

@@ -1,13 +1,12 @@
-"""Terms and weights by the simulated error: what a model is for, not what it was chosen by.
+"""Selection of terms, and fit of their weights, by the simulated error.
 
-The equation error (one step ahead) takes the noise of the lagged outputs for input: weights are
-biased and terms get chosen that only predict noise. From a first choice of terms
+The equation error (one step ahead) treats noisy lagged outputs as exact inputs: weights are biased,
+and terms are selected that only predict noise. Starting from the terms selected one step ahead,
 
-1. weights are fitted to the simulated output over horizons that grow, so that a model that is
-   unstable at first is drawn into the stable region; a term without which the rest is stable, and
-   with which it is not, is refused;
-2. the term whose loss costs least is dropped, as long as the simulated error on segments that were
-   held back does not rise by what a term is worth (under BIC);
+1. weights are fitted to the simulated output over growing horizons, so that a model that is
+   unstable at first moves into the stable region; a term that makes the model unstable is refused;
+2. the term whose removal costs least is dropped, as long as the simulated error on held-back
+   segments does not rise by more than the penalty of a term under BIC;
 3. the candidate whose sensitivity explains most of the simulated error (orthogonal least squares on
    filtered candidates) is added, as long as that error falls by more than `_WORTH`; then 2. again;
 4. in the end the weights are fitted to all segments.

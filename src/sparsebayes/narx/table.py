@@ -17,8 +17,8 @@ class TermTable:
     term : array of str
     coefficient, std : array
     err : array
-        Error reduction: share of the output's sum of squares that the term explains one step ahead
-        beside those above it.
+        Error reduction ratio: share of the output's sum of squares that the term explains one step
+        ahead, given the terms above it.
     """
 
     term: np.ndarray

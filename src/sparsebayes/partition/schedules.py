@@ -1,9 +1,9 @@
-"""The three ways to go through the partitions (Ben-Shimon & Shmilovici, section 2).
+"""The three schedules of runs on partitions (Ben-Shimon & Shmilovici, section 2).
 
-A schedule is a pure policy: what has been done goes in, the tasks that can be started now come out.
-It knows neither data nor executors. A task is one run of the RVM on a set of candidates; what a
-later task needs of an outcome is which candidates were left (`active`) and, for the working set,
-which unused ones the model fits worst (`worst`).
+A schedule maps finished tasks to the tasks that can be started now; it depends neither on the data
+nor on the executor. A task is one run of the RVM on a set of candidates. Later tasks need from its
+outcome the candidates that remain (`active`) and, for the working set, the unused ones with the
+largest error (`worst`).
 
     split-merge    each partition alone, then the survivors of pairs, in a tree; an odd set waits
     incremental    survivors so far with the next partition
@@ -11,9 +11,10 @@ which unused ones the model fits worst (`worst`).
 
 Runs before the last stop when fewer than P/2 candidates are left; the last runs to convergence.
 
-That is the paper. It finds the best P to be about twice the number of vectors, which nobody knows
-beforehand. With `follow` P is what it was given or twice the vectors that the run before has left,
-whichever is more, and `Polished` ends a schedule with runs on what it has left out.
+This is the scheme of the paper, which finds that the best P is about twice the number of vectors.
+That number is not known in advance. With `follow` P is the larger of the given value and twice the
+number of vectors of the previous run, and `Polished` ends a schedule with runs that add the best of
+the dropped candidates.
 """
 
 from __future__ import annotations

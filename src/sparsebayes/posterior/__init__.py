@@ -1,13 +1,13 @@
 """Posteriors of the active weights of a model, and the log evidence.
 
-A `Posterior` is a Gaussian over the weights (mean and covariance), with the noise and the intercept
-beside it. Its covariance has one of five forms (`posterior.covariance`): a full matrix, independent
+A `Posterior` is a Gaussian over the weights (mean and covariance), together with the noise and the
+intercept. Its covariance has one of five forms (`posterior.covariance`): a full matrix, independent
 weights, blocks less a part of low rank, the draws of a Markov chain, or a form in which a few
 weights were revised. Predicting, sampling, joint covariances and changes of units are written once,
 in `Posterior`, for all of them.
 
-`gaussian_posterior` makes the one of chosen columns under Gaussian noise, `laplace_posterior` that
-of logistic labels. See docs/theory/posterior.md.
+`gaussian_posterior` returns that of given columns under Gaussian noise, `laplace_posterior` that of
+logistic labels. See docs/theory/posterior.md.
 """
 
 from .added import AddedVariance, Extrapolation, Healing, ResidualProcess

@@ -31,7 +31,7 @@ _WEIGHTS = 512  # whose variances are computed at once
 
 @dataclass(frozen=True)
 class Posterior(Generic[Form]):
-    """A Gaussian over the active weights, with the noise and the intercept beside it.
+    """A Gaussian over the active weights, with the noise and the intercept.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
 """Backfitting with any smoother in it: a Bayesian additive model.
 
-Model: t = sum_m f_m(x) + e, e ~ N(0, sigma2), where f_m is what a smoother (anything with `fit` and
-`predict`: splines, trees, kernel ridge) makes of its own columns of X. A cycle takes the components
-in turn: the smoother is fitted to its fake target z = f_m + r, the residual with its own part given
-back, and the fit h is shrunk by what the component is worth,
+Model: t = sum_m f_m(x) + e, e ~ N(0, sigma2), where f_m is the fit of a smoother (a regressor with
+`fit` and `predict`: splines, trees, kernel ridge) of its own columns of X. A cycle updates the
+components in turn: the smoother is fitted to z = f_m + r, the residual without this component, and
+the fit h is shrunk by the factor x,
 
     theta = (h'z)^2/(|h|^2 sigma2),   x = max(0, 1 - p/theta),   f_m = x (h'z/|h|^2) h,
 
@@ -25,11 +25,11 @@ For smoothers that are projections (splines by least squares) the bound
     L = -1/2 [N log(2 pi sigma2) + |r|^2/sigma2]
         + 1/2 sum [p log(1 - x) - (1 - x) |f|^2/(x sigma2)] + log p(set)
 
-never falls. For others it need not rise and serves to see that nothing moves any more; smoothers
-that adapt to their target can also change each other's fits in turn for ever, and a run in which
-the bound has not passed its highest value for `_PATIENCE` cycles ends. So does one whose components
-have had nearly as many degrees of freedom as there are different rows for so long: they
-interpolate, and the noise would fall towards nothing over thousands of cycles.
+never falls. For other smoothers it may fall, and only shows convergence. Smoothers that adapt to
+their target can change each other's fits without end, so a run ends if the bound has not exceeded
+its highest value for `_PATIENCE` cycles. It also ends if the components have had nearly as many
+degrees of freedom as there are distinct rows for so long: they interpolate, and the noise variance
+would fall towards zero over thousands of cycles.
 
 Cost: one fit of each smoother in a cycle, and `n_draws` fits of each at the start.
 """

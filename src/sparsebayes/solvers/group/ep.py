@@ -46,12 +46,13 @@ Deviations from the paper, and why:
   falls by the factor `cooling` a step, the sites kept, until it reaches `noise_variance`.
 - On large problems the 2 % of the columns in the likeliest groups are updated up to six times more
   in a step: they decide, and cost little.
-- Mixing. Damping alone leaves undecided, correlated groups going round in circles, and is slow: on
-  45 problems at their learnt hyperparameters it took 76 steps and 3 did not end in 300; mixed, 19
-  and none. Runs that still cycle are reported.
-- Near-duplicates share a site (`clusters`): apart they cycle, and what is learnt goes astray.
-- A learnt v0 stays above what chance explains (`least_signal`).
-- Learning waits for the sites: interleaved with damped sites, the two chase each other in circles.
+- Anderson mixing. With damping alone, undecided and correlated groups cycle, or converge slowly: on
+  45 problems at their learnt hyperparameters it took 76 steps, and 3 did not converge in 300; with
+  mixing 19 steps, and all converged. Runs that still cycle are reported.
+- Near-duplicates share a site (`clusters`): separate sites cycle, and learnt hyperparameters become
+  wrong.
+- A learnt v0 stays above the value that a group explains by chance (`least_signal`).
+- Hyperparameters are learnt after the sites have settled: alternating both leads to cycles.
 """
 
 from __future__ import annotations
@@ -152,10 +153,10 @@ class GroupEP:
     focus_from : float, default=2e8
         n^2 d from which on the likely groups are updated several times in a step.
     outside : tuple of int and float
-        How many groups there are beside these, each nearly out, and the sum of their Bayes
-        factors; they count where p0 is learnt, and in the evidence (`screening`).
+        Number of further groups, each almost certainly excluded, and the sum of their Bayes
+        factors; they enter the learning of p0 and the evidence (`screening`).
     hyperprior : Hyperprior, optional
-        Prior of what is learnt. None: type-II maximum likelihood, as in the paper.
+        Prior of the learnt hyperparameters. None is type-II maximum likelihood, as in the paper.
 
     Examples
     --------

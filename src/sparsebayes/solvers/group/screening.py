@@ -1,16 +1,17 @@
-"""The search on many columns: EP on those that may matter, found in passes over all of them.
+"""EP for many columns: on a subset of them, found by passes over all columns.
 
-1. The groups that have most to do with t are taken, `SCREENED` columns for each row, and searched
-   (`search`) as if all others were nearly out: as such they count in a learnt p0.
-2. One pass over all columns gives the odds of each group that was left out, given what was found:
-   its cavity, while it has no site, is B = X_g'C^-1 X_g, r = X_g'C^-1 (t - X S nu).
-3. Groups with a probability above `_WANTED` are taken too, the likeliest first and up to twice as
-   many columns, and the run goes on until there are none and p0 knows of those expected outside.
-   To the evidence these add sum log(1 - p0 + p0 BF).
+1. The groups most correlated with t are selected, `SCREENED` columns per row, and searched
+   (`search`) as if all other groups were almost certainly excluded; a learnt p0 counts them so.
+2. One pass over all columns gives the odds of each other group: while it has no site, its cavity is
+   B = X_g'C^-1 X_g, r = X_g'C^-1 (t - X S nu).
+3. Groups with a probability above `_WANTED` are added, the most probable first and up to twice as
+   many columns. EP continues until there are no such groups, and until p0 accounts for the number
+   of other groups that are expected to be included. The others add sum log(1 - p0 + p0 BF) to the
+   evidence.
 
-Where X is in memory (`search_columns`) that starts one run of EP on all columns, which finds what
-many weak groups outside do together. Where it is not, this is the result: step 2 reads X a few
-columns at a time, and nothing else is as large as it.
+If X is in memory (`search_columns`), the result is the start of one run of EP on all columns, which
+also finds the joint effect of many weak groups. Otherwise it is the final result: step 2 reads X a
+few columns at a time, and no other array has its size.
 """
 
 from __future__ import annotations
@@ -33,29 +34,29 @@ from .search import EPRuns, search
 from .sites import SpikeSlabSites, log_odds_of
 
 SCREENED = 10  # columns for each row that are searched first
-_WANTED = 1e-3  # probability above which a group outside is taken too
-_TOLD = 1e-3  # of the groups in: by how much those expected outside may still move
+_WANTED = 1e-3  # probability above which another group is selected too
+_TOLD = 1e-3  # change of the expected number of other groups, per selected group, at the end
 _ROUNDS = 8
 _PIECE = 2**21  # numbers of X that are read at a time
-_LEAST = 1e-12  # probability by which the first site of a group outside is told
+_LEAST = 1e-12  # smallest probability with which another group starts its site
 
 Forms = Callable[[], Iterator[tuple[np.ndarray, RowForm]]]  # groups, and their columns
 
 
 @dataclass
 class Screened:
-    """EP on the groups that were taken, and the log-odds of the others.
+    """EP on the selected groups, and the log odds of the others.
 
     Parameters
     ----------
     groups : array of int
-        The groups taken.
+        The selected groups.
     solver, design
         Their EP, and their columns.
     runs : EPRuns
         The search on them.
     log_odds : array of shape (n_groups,)
-        Of each group outside; -inf of those taken.
+        Log odds of each group that was not selected; -inf for selected ones.
     p0, v0 : arrays of shape (n_groups,)
         As given or learnt.
     """
@@ -70,12 +71,12 @@ class Screened:
 
     @property
     def missing(self) -> float:
-        """The groups expected outside."""
+        """Expected number of included groups among those that were not selected."""
         return float(expit(self.log_odds).sum())
 
     @property
     def log_evidence_outside(self) -> float:
-        """Evidence of the groups outside, less what `outside` already contributes."""
+        """Log evidence of the groups that were not selected, less the part of `outside`."""
         others = ~np.isneginf(self.log_odds)
         more = np.logaddexp(0.0, self.log_odds[others]) + np.log1p(-self.p0[others])
         return float(more.sum() - self.runs.best.state.sites.log_evidence_out())
