@@ -37,7 +37,7 @@ from .selection import (
 from .solvers.forward.gp_prior import Prior, gp_root
 from .solvers.forward.routes import gram_seconds
 from .solvers.gp.exact import exact_process
-from .solvers.gp.neighbour_scales import neighbour_process
+from .solvers.gp.neighbour_scales import LocalFit, neighbour_process
 from .solvers.gp.neighbours import UniqueRows
 from .solvers.noise import Noise
 from .solvers.run import StopReason
@@ -321,12 +321,7 @@ def local_fit(
     attributes["neighbours_"] = min(process.m, len(process.rows))
     if is_option(neighbours, "auto"):
         variance = float(np.average((y - np.average(y, weights=weight)) ** 2, weights=weight))
-        variance = variance / scale / scale
-        attributes["neighbours_search_"] = {
-            "neighbours": np.array(search.numbers),
-            "loo_log_density": np.array(search.densities) + 0.5 * np.log(variance or 1.0),
-            "residual_variance_ratio": search.residual_variance / process.lam,
-        }
+        attributes["neighbours_search_"] = _search_table(search, variance / scale / scale)
         if search.residual_variance <= RESIDUAL_SHARE * process.lam:
             attributes["neighbours_"] = 0
             return replace(fit, attributes=attributes, notes=notes)
@@ -344,6 +339,15 @@ def local_fit(
         extra={**fit.extra, "loo_of_sample": sampled},
         notes=notes,
     )
+
+
+def _search_table(search: LocalFit, variance: float) -> dict[str, Any]:
+    """Return the numbers of neighbours that were compared, for a target of this variance."""
+    return {
+        "neighbours": np.array(search.numbers),
+        "loo_log_density": np.array(search.densities) + 0.5 * np.log(variance or 1.0),
+        "residual_variance_ratio": search.residual_variance / search.process.lam,
+    }
 
 
 def _global_part(problem: Problem, fit: Fit, process: Any) -> Fit:

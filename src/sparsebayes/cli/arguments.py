@@ -68,7 +68,16 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument("--output", metavar="FILE", help="write the model (.skops or .pkl)")
     command.add_argument("--report", metavar="FILE", help="write a report (HTML)")
 
-    command = add(predict)
+    _add_model_commands(add(predict), add(export))
+    _add_narx(add(narx))
+    add(models)
+    return parser
+
+
+def _add_model_commands(
+    command: argparse.ArgumentParser, export_command: argparse.ArgumentParser
+) -> None:
+    """Add the options of the commands that read a model: `predict` and `export`."""
     command.add_argument("model_file", metavar="MODEL", help="file written by `fit --output`")
     command.add_argument(
         "data", metavar="DATA", help="table with the same inputs; - is standard input"
@@ -84,8 +93,7 @@ def make_parser() -> argparse.ArgumentParser:
         default=[],
         help="column to copy to the predictions",
     )
-
-    command = add(export)
+    command = export_command
     command.add_argument("model_file", metavar="MODEL", help="file written by `fit --output`")
     command.add_argument("--to", required=True, choices=("c", "python", "onnx"), help="the format")
     command.add_argument("--output", metavar="FILE", help="write the code (default: print)")
@@ -94,7 +102,9 @@ def make_parser() -> argparse.ArgumentParser:
         "--no-std", action="store_true", help="only the mean, which needs less memory"
     )
 
-    command = add(narx)
+
+def _add_narx(command: argparse.ArgumentParser) -> None:
+    """Add the options of `narx`."""
     command.add_argument("data", metavar="DATA", help="CSV file with a header, a row per time step")
     command.add_argument(
         "--input", metavar="COLUMN", action="append", default=[], help="an input; may be repeated"
@@ -113,9 +123,6 @@ def make_parser() -> argparse.ArgumentParser:
         "--set", metavar="NAME=VALUE", action="append", default=[], help=NARX_SETTING
     )
     command.add_argument("--report", metavar="FILE", help="write a report (HTML)")
-
-    add(models)
-    return parser
 
 
 def models(options: argparse.Namespace) -> None:

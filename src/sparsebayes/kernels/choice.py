@@ -244,7 +244,6 @@ def _learn_kernel(
             widths = propose_widths(X, y, labels=labels, **options)
         else:
             widths = [learn_widths(X, y, **options)]
-    several = len(widths) > 1 and score is not None
     choices = [
         KernelChoice(
             w.family,
@@ -263,9 +262,15 @@ def _learn_kernel(
         )
         for w in widths
     ]
-    if not several:
+    return choices[0] if score is None else _best_choice(choices, score, reporter)
+
+
+def _best_choice(
+    choices: list[KernelChoice], score: Callable[[KernelChoice], float], reporter: Reporter
+) -> KernelChoice:
+    """Return the kernel of highest score, with the scores of all; one needs no score."""
+    if len(choices) == 1:
         return choices[0]
-    assert score is not None
     scores = np.full(len(choices), np.nan)
     for k, choice in enumerate(choices):
         if reporter.budget.over:  # the simplest kernels come first

@@ -164,9 +164,7 @@ def solve_cell(process: NeighbourProcess, cache: TrainingCache, loo: np.ndarray)
     kernel: Any = process.functions.kernel
     fit, (n, k) = process.fit, cache.phi.shape
     direct = n <= _DIRECT or len(loo) > 0
-    exact = cache.phi.dtype == np.float64 and n == len(process.rows)
-    double = process.lam <= _SINGLE or (direct and exact)
-    work = np.dtype(np.float64 if double else np.float32)
+    work = _working_type(process, cache, direct)
     X = (cache.X - np.mean(cache.X, axis=0)).astype(work)
     F, gap = cache.phi.astype(work, copy=False), cache.global_residual.astype(work)
     # The functions, and the constant as one of them.
@@ -190,8 +188,7 @@ def solve_cell(process: NeighbourProcess, cache: TrainingCache, loo: np.ndarray)
         W[b] = trsm(1.0, L, G[b].T, side=1, lower=1, trans_a=1).T
     weighted = G * (1.0 / cache.independent_noise).astype(work)[:, None]
     A = (W.T @ W - G.T @ weighted).astype(np.float64)
-    A[np.arange(len(A)), np.arange(len(A))] += 1.0 / prior
-    root = cho_factor(A, lower=True, check_finite=False)
+    root = cho_factor(A + np.diag(1.0 / prior), lower=True, check_finite=False)
 
     def solve_blocks(gap: np.ndarray, more: Any = 0.0) -> tuple[np.ndarray, np.ndarray]:
         """Return alpha and step for the covariance without what is between blocks."""
@@ -217,19 +214,36 @@ def solve_cell(process: NeighbourProcess, cache: TrainingCache, loo: np.ndarray)
     weights = mean - F.T @ alpha
     if not len(loo):
         return CellSolution(alpha, weights, offset, np.zeros(0), np.zeros(0))
-    unit = np.zeros((n, len(loo)), work, order="F")
-    unit[loo, np.arange(len(loo))] = 1.0
-    columns = trsm(1.0, roots[0][1], unit, lower=1, overwrite_b=1)
-    inner = solve_triangular(root[0], W.T @ columns, lower=True, check_finite=False)
-    total = np.sum(columns**2, axis=0, dtype=np.float64)
-    # A row that the others determine to rounding has a precision of its digits, not of zero.
-    digits = 1e-7 if work == np.float32 else 1e-15
-    floor = digits * np.maximum(total, 1e-30)
-    precision = np.maximum(total - np.sum(inner**2, axis=0), floor)
+    precision = _precisions(roots[0][1], root[0], W, loo)
     loo_mean = cache.y[loo] - alpha[loo] / precision
     return CellSolution(
         alpha, weights, offset, loo_mean, np.maximum(1.0 / precision - cache.noise[loo], 0.0)
     )
+
+
+def _working_type(process: NeighbourProcess, cache: TrainingCache, direct: bool) -> np.dtype:
+    """Return float64 where the noise is tiny or one cell is the exact process, else float32."""
+    n = len(cache.phi)
+    exact = direct and cache.phi.dtype == np.float64 and n == len(process.rows)
+    return np.dtype(np.float64 if process.lam <= _SINGLE or exact else np.float32)
+
+
+def _precisions(L: np.ndarray, root: np.ndarray, W: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return the diagonal of the inverse covariance at some rows.
+
+    `L` is the factor of the covariance without the functions, `W` their columns over it, and `root`
+    the factor of their posterior precision.
+    """
+    unit = np.zeros((len(L), len(rows)), L.dtype, order="F")
+    unit[rows, np.arange(len(rows))] = 1.0
+    trsm = get_blas_funcs("trsm", (L,))
+    columns = trsm(1.0, L, unit, lower=1, overwrite_b=1)
+    inner = solve_triangular(root, W.T @ columns, lower=True, check_finite=False)
+    total = np.sum(columns**2, axis=0, dtype=np.float64)
+    # A row that the others determine to rounding has a precision of its digits, not of zero.
+    digits = 1e-7 if L.dtype == np.float32 else 1e-15
+    floor = digits * np.maximum(total, 1e-30)
+    return np.maximum(total - np.sum(inner**2, axis=0), floor)
 
 
 def _refined(

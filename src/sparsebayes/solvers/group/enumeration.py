@@ -44,7 +44,7 @@ O(n^2 d), O(n d k) for each group that is in, and the cube of its columns for ea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -137,46 +137,37 @@ def enumerate_undecided_groups(
     by_ep = Enumeration(inclusion, variance, posterior, clusters)
     if most == 0 or (len(groups) == 0 and not learnt):
         return by_ep
+
+    def weigh(limit: int) -> _Weighed:
+        undecided = _undecided_groups(form, sites, marginals, limit)
+        return _weigh(form, sites, undecided, precision, target)
+
     weighed = _weigh(form, sites, groups, precision, target)
     if not weighed.search.complete:
-        groups = _undecided_groups(form, sites, marginals, min(most, _FEW))
-        weighed = _weigh(form, sites, groups, precision, target)
+        weighed = weigh(min(most, _FEW))
     if not np.all(np.isfinite(weighed.search.log_weight)):
         return by_ep
     labels, columns = None, weighed.removed.columns
     if rows is not None:
-        labels, search, columns = _fit_labels(sites, rows, weighed, log_constant)
-        largest = int(np.log2(labels.most))
-        if not search.complete and len(groups) > largest:
-            groups = _undecided_groups(form, sites, marginals, min(most, largest))
-            weighed = _weigh(form, sites, groups, precision, target)
-            labels, search, columns = _fit_labels(sites, rows, weighed, log_constant)
-        weighed = weighed._replace(search=search)
-        if not np.any(np.isfinite(search.log_weight)):
+        weighed, labels, columns = _weigh_labels(sites, rows, weighed, log_constant, weigh, most)
+        if not np.any(np.isfinite(weighed.search.log_weight)):
             return by_ep
-    chosen, log_weight, _ = weighed.search
-    total = float(logsumexp(log_weight))
-    order = np.argsort(-log_weight, kind="stable")
-    models = Models(groups, chosen[order], np.exp(log_weight[order] - total))
-    every_group = len(groups) == np.count_nonzero(~sites.always)
-    exact = every_group and len(models.weight) == 2 ** len(groups)
+    groups, models, total = weighed.models()
+    exact = len(groups) == np.count_nonzero(~sites.always) and models.are_all
     if learnt:
+        n = 0.0 if n_observations is None else n_observations
         average = average_hyperparameters(
             sites,
             models,
             weighed.weights,
             lambda factor: _likelihood(form, sites, weighed.removed, precision / factor, target),
             labels,
-            0.0 if n_observations is None else n_observations,
-            0.0 if n_observations is None else n_observations - marginals.n_used,
+            n,
+            n - marginals.n_used if n else 0.0,
         )
         inclusion, models, mixture = average.inclusion, average.models, average.mixture
         evidence = average.log_evidence + (log_constant if labels is None else 0.0)
-        posterior = replace(
-            posterior,
-            noise_variance=posterior.noise_variance * average.noise_factor,
-            offset_variance=posterior.offset_variance * average.noise_factor,
-        )
+        posterior = _with_noise(posterior, average.noise_factor)
     else:
         inclusion[groups] = models.weight @ models.chosen
         mixture = _mixture(models, weighed, labels)
@@ -188,6 +179,12 @@ def enumerate_undecided_groups(
         posterior, variance = average_models(posterior, variance, columns, mixture)
     clusters = _cluster_models(sites, groups)
     return Enumeration(inclusion, variance, posterior, [models, *clusters], exact)
+
+
+def _with_noise(posterior: Posterior, factor: float) -> Posterior:
+    """Return the posterior with its noise variance, and what is in its units, times a factor."""
+    noise, offset = posterior.noise_variance, posterior.offset_variance
+    return replace(posterior, noise_variance=noise * factor, offset_variance=offset * factor)
 
 
 class _Removed(NamedTuple):
@@ -207,6 +204,31 @@ class _Weighed(NamedTuple):
     weights: ModelWeights
     search: ModelSearch
     groups: np.ndarray
+
+    def models(self) -> tuple[np.ndarray, Models, float]:
+        """Return the groups, their models by weight, and the log of the sum of the weights."""
+        chosen, log_weight, _ = self.search
+        total = float(logsumexp(log_weight))
+        order = np.argsort(-log_weight, kind="stable")
+        weight = np.exp(log_weight[order] - total)
+        return self.groups, Models(self.groups, chosen[order], weight), total
+
+
+def _weigh_labels(
+    sites: SpikeSlabSites,
+    rows: LabelRows,
+    weighed: _Weighed,
+    log_constant: float,
+    weigh: Callable[[int], _Weighed],
+    most: int,
+) -> tuple[_Weighed, LabelModels, np.ndarray]:
+    """Weigh models of labels, each with row sites of its own, of as few groups as that allows."""
+    labels, search, columns = _fit_labels(sites, rows, weighed, log_constant)
+    largest = int(np.log2(labels.most))
+    if not search.complete and len(weighed.groups) > largest:
+        weighed = weigh(min(most, largest))
+        labels, search, columns = _fit_labels(sites, rows, weighed, log_constant)
+    return weighed._replace(search=search), labels, columns
 
 
 def _weigh(

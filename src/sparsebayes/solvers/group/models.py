@@ -49,6 +49,11 @@ class Models:
     chosen: np.ndarray
     weight: np.ndarray
 
+    @property
+    def are_all(self) -> bool:
+        """True where these are all models of the groups."""
+        return len(self.weight) == 2 ** len(self.groups)
+
 
 class ModelSearch(NamedTuple):
     """The models that were weighed, their log weights, and whether the search was complete."""
