@@ -226,6 +226,22 @@ def test_without_a_prior_the_mean_is_least_squares(variance, inner, seed):
     assert posterior.noise_variance == pytest.approx(rss[0] / len(t), rel=1e-8)
 
 
+@pytest.mark.parametrize("variance", ["exact", "factorised"])
+@pytest.mark.parametrize("handover", [400, 0])
+def test_without_a_prior_nearly_equal_columns_end_in_few_sweeps(variance, handover):
+    Phi, t = _problem(0)
+    near = Phi + 1e-7 * np.random.default_rng(1).standard_normal(Phi.shape)
+    Phi = np.hstack([Phi, Phi, near])
+    solver = Backfitting("none", variance=variance, handover=handover)
+    result = run(solver, DenseDesign(Phi), t, max_iter=100)
+    assert result.converged
+    assert np.sum(result.history["sweeps"]) <= 4000
+    if handover:
+        expected = Phi @ np.linalg.lstsq(Phi, t, rcond=1e-10)[0]
+        assert np.sum(result.history["sweeps"]) == 1
+        np.testing.assert_allclose(Phi @ result.state.mu, expected, atol=1e-6)
+
+
 def test_em_of_the_fake_targets_goes_to_least_squares_slowly():
     Phi, t = _problem(0, m=4, correlation=0.0)
     solver, design = FakeTargets("none", tol=1e-13), DenseDesign(Phi)
