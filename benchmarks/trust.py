@@ -481,6 +481,7 @@ if __name__ == "__main__":
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--sets", type=int, default=216, help="generated sets of `bands`")
     parser.add_argument("--only", default="", help="settings whose name contains this")
+    parser.add_argument("--without", default="?", help="leave out settings with this in their name")
     parser.add_argument("--cells", default=",".join(CELLS), help="cells, separated by commas")
     parser.add_argument("--limit", type=int, default=60, help="CPU seconds that one fit may take")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
@@ -490,7 +491,7 @@ if __name__ == "__main__":
     cells = options.cells.split(",")
     if unknown := [cell for cell in cells if cell not in CELLS]:
         parser.error(f"unknown cells {unknown}; choose from {', '.join(CELLS)}")
-    chosen = [s for s in SETTINGS if options.only in s.name]
+    chosen = [s for s in SETTINGS if options.only in s.name and options.without not in s.name]
     store = Store(options.file, options.limit, options.jobs, options.show)
     if options.part == "bands":
         bands([s for s in chosen if s.name in BAND_SETTINGS], options.sets, store)

@@ -65,10 +65,20 @@ def test_weights_above_one_keep_the_coverage(name):
     assert holds("weights 2.5", name)
 
 
-@cases("OLS gamma,Forward gamma no-refit,RVM parts")
+@cases("OLS gamma,Forward gamma no-refit,Forward scale,RVM parts,RVM gamma parts,OLS parts")
 def test_inputs_measured_several_times_keep_the_coverage(name):
     # New rows have inputs of their own, so that a fold leaves out all rows of an input.
     assert holds("replicates", name)
+
+
+@cases("Forward float,Forward array,OLS ard,GP float")
+def test_error_bars_without_noise_are_not_much_too_wide(name):
+    assert holds("noise-free", name)
+
+
+@cases("RVM gamma pairs,Forward pairs,OLS pairs")
+def test_a_kernel_matrix_tells_which_new_rows_are_far_away(name):
+    assert holds("beyond", name)
 
 
 @cases("GP float")

@@ -24,8 +24,12 @@ from .rows._base import mix_bits
 
 MOST_ROWS = 3000  # up to which functions are chosen again in folds
 _FOLDS = 5  # folds in which functions are chosen again
+# Rows up to which there are twice as many folds: a fifth of few rows is missed, above all where
+# there is little noise.
+_FEW_ROWS = 300
 _ROWS_PER_LENGTH = 5.0  # fewer rows for each length scale are too few for a formula
-_NEARLY_INTERPOLATED = 1.0 / 3.0  # functions per row from which rows have functions of their own
+# Functions per different row from which rows have functions of their own.
+_NEARLY_INTERPOLATED = 1.0 / 3.0
 # Most functions of a fold: a factor on those of the fit, and some more. A path beyond its highest
 # evidence only takes time, and folds of 60 to 2,000 rows of Friedman's function select at most 1.3
 # times as many functions as the fit.
@@ -34,6 +38,7 @@ _ENOUGH_ROWS = 500  # rows of the folds after which no further fold is fitted
 # Calibration factor of the standard deviation above which the model is wrong, not just too sure.
 _WRONG_MODEL = 3.0
 _NOMINAL, _BY_CHANCE = 0.05, 4.0  # share outside of 95 % intervals, and standard errors beyond it
+_MOST_KNOWN = 20_000  # inputs of `partial_fit` that are recognised when they come again
 _ADVICE = "Try another kernel or model, or pass noise_variance if you know it."
 
 
@@ -128,9 +133,24 @@ def _residual_variance(last: Round) -> Any:
 
 def _mean_square(last: Round) -> Any:
     """Return the mean square of the standardised leave-one-out residuals."""
-    count = last.loo.weight
+    count = _judges(last)
     with np.errstate(over="ignore", invalid="ignore"):  # `calibrate` checks that it is finite
         return count @ np.square(last.loo.residual / last.std) / np.sum(count)
+
+
+def _judges(last: Round) -> np.ndarray:
+    """Return the weights with which rows judge the variances.
+
+    Where most rows have a function, the others are fitted as if the functions represented them up
+    to the noise. If the process varies more than that between the functions, it is these others
+    that are predicted as new rows are: without one of the rows that has a function, the fit bends
+    to reach them.
+    """
+    loo, count = last.loo, last.loo.weight
+    between = np.broadcast_to(loo.added, loo.gap.shape) > loo.noise_variance
+    if loo.gap.ndim > 1 or not np.any(count[between] > 0.0):
+        return count
+    return count * between
 
 
 def _optimism(method: Method, last: Round, choose_kernel: ChooseKernel) -> Any:
@@ -143,13 +163,16 @@ def _optimism(method: Method, last: Round, choose_kernel: ChooseKernel) -> Any:
     m = 0.0 if last.problem.purpose == "trial" else float(last.fit.kernel.n_lengths)
     relearn = _ROWS_PER_LENGTH * m > n
     folds = _optimism_of_folds(method, last, choose_kernel if relearn else None)
-    if folds is not None and relearn:
-        return folds
-    return _optimism_of_length_scales(n, m) * (1.0 if folds is None else folds)
+    if folds is not None:
+        return folds if relearn else folds * _optimism_of_parameters(n, m)
+    if last.problem.purpose != "trial" and last.problem.spec.on_rows:
+        # Folds learn the noise and the variance of the function again. Here they are parameters.
+        m += 2.0 if method.noise.learnt else 1.0
+    return _optimism_of_parameters(n, m)
 
 
-def _optimism_of_length_scales(n: float, m: float) -> float:
-    """Return how much larger the square of a new residual is after m length scales were learnt.
+def _optimism_of_parameters(n: float, m: float) -> float:
+    """Return how much larger the square of a new residual is after m parameters were learnt.
 
     Akaike's final prediction error: of n residuals after m parameters were fitted, a new one has
     (n + m)/(n - m) times the mean square. Targets that share length scales share the optimism. No
@@ -159,24 +182,19 @@ def _optimism_of_length_scales(n: float, m: float) -> float:
     return (n + m) / (n - m)
 
 
-def _has_selected(method: Method, last: Round) -> bool:
-    """Tell whether the functions of this fit were selected for its rows.
+def _has_selected(method: Method, last: Round, per_row: float) -> bool:
+    """Tell whether the functions of this fit, `per_row` for each row, were selected for its rows.
 
     With functions for more than half of the rows it is a Gaussian process, and none is selected;
     but not with a kernel matrix, which does not say how much a new row varies by itself.
     """
     follows = method.follows_process and not _is_pairwise(last)
-    return method.selects and not (follows and _functions_per_row(last) > 0.5)
+    return method.selects and not (follows and per_row > 0.5)
 
 
 def _is_pairwise(last: Round) -> bool:
     """Tell whether the rows are those of a kernel matrix."""
     return is_option(last.problem.spec.family, "precomputed")
-
-
-def _functions_per_row(last: Round) -> float:
-    """Return the number of functions over that of observations."""
-    return len(last.fit.active) / np.count_nonzero(last.loo.weight)
 
 
 def _optimism_of_folds(method: Method, last: Round, relearn: ChooseKernel | None) -> Any:
@@ -188,12 +206,17 @@ def _optimism_of_folds(method: Method, last: Round, relearn: ChooseKernel | None
     length scales or at scales learnt again, and predict the rows of the fold.
     """
     n = last.problem.rows.n_rows
-    if not (relearn is not None or _has_selected(method, last)) or not 2 * _FOLDS <= n <= MOST_ROWS:
+    if not (method.selects or relearn is not None) or not 2 * _FOLDS <= n <= MOST_ROWS:
         return None
     data = last.problem.rows.loaded()
+    per_row = len(last.fit.active) / len(np.unique(data.input_hashes()[data.used]))
+    selected = _has_selected(method, last, per_row)
+    if not selected and relearn is None:
+        return None
     count, p = last.loo.weight, data.precision
-    fold = _folds(data, count, last.problem.seed)
-    if np.max(fold) < 0:
+    fold = _folds(data, count, last.problem.seed, more=relearn is None)
+    n_folds = int(np.max(fold)) + 1
+    if n_folds == 0:
         return None
     problem = replace(last.problem, kernel=last.fit.kernel)
     if relearn is not None:
@@ -204,10 +227,10 @@ def _optimism_of_folds(method: Method, last: Round, relearn: ChooseKernel | None
     pairwise = _is_pairwise(last)
     most_terms = int(_LONGER * len(last.fit.active)) + _FURTHER
     squares, claimed, n_new = 0.0, 0.0, 0.0  # over the rows of the folds
-    for f in range(_FOLDS):
+    for f in range(n_folds):
         if problem.reporter.budget.over:
             break
-        problem.reporter.say(f"fitting without fold {f + 1} of {_FOLDS}")
+        problem.reporter.say(f"fitting without fold {f + 1} of {n_folds}")
         train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
         if np.sum(count[train]) <= 2.0:  # nearly all of the weight is in this fold
             continue
@@ -227,19 +250,25 @@ def _optimism_of_folds(method: Method, last: Round, relearn: ChooseKernel | None
             break
     if n_new == 0.0:
         return None
-    if _functions_per_row(last) > _NEARLY_INTERPOLATED:
-        # Nearly interpolated, each fold in its own way: what folds claim is not what this fit does.
+    interpolates = per_row > _NEARLY_INTERPOLATED
+    own = last.loo.variance
+    if interpolates and selected:
         # A function of its own fits each row of an RVM; a process has no such functions.
         own = last.loo.spread + last.loo.noise_variance
-        own = own if _has_selected(method, last) else last.loo.variance
-        claimed = n_new / np.sum(count) * (weight @ (own / size / size))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        own = n_new / np.sum(count) * (weight @ (own / size / size))
+        # Where rows are nearly interpolated, each fold does so in its own way, and what folds claim
+        # is not what this fit does. Elsewhere both are claims of the method, which differ as folds
+        # keep more or fewer functions.
+        claimed = own if interpolates else 0.5 * (claimed + own)
         factor = squares / np.asarray(claimed) / _mean_square(last)
     return np.where(np.isfinite(factor), np.maximum(factor, 1.0), 1.0)[()]
 
 
-def _folds(data: Data, count: np.ndarray, seed: int) -> np.ndarray:
+def _folds(data: Data, count: np.ndarray, seed: int, more: bool) -> np.ndarray:
     """Return the fold of each row: -1 for rows without weight, and for all where few rows differ.
+
+    There are five folds, or twice as many of few rows if `more` may be fitted.
 
     Equal rows with equal targets are in one fold, so that weights and repetition mean the same.
     Where inputs that are not discrete have several targets (repeated measurements), all rows with
@@ -257,7 +286,8 @@ def _folds(data: Data, count: np.ndarray, seed: int) -> np.ndarray:
     number = np.argsort(np.argsort(first))[inverse.ravel()]
     fold, n = np.full(data.n_rows, -1), int(np.max(number, initial=-1)) + 1
     if n >= 2 * _FOLDS:
-        fold[counted] = np.random.default_rng(seed).permutation(n)[number] % _FOLDS
+        n_folds = 2 * _FOLDS if more and 4 * _FOLDS <= n <= _FEW_ROWS else _FOLDS
+        fold[counted] = np.random.default_rng(seed).permutation(n)[number] % n_folds
     return fold
 
 
@@ -277,6 +307,10 @@ class NewRows:
         Variance beyond the box of all rows so far, of a kernel model.
     input_range : InputRange, optional
         The range of all rows so far.
+    known : array of uint64, optional
+        Hashes of the inputs so far, up to `_MOST_KNOWN`. The errors at known inputs do not count,
+        because they say nothing about inputs between them. None where inputs are discrete, so that
+        new ones are known as well.
     """
 
     n_rows: float
@@ -284,23 +318,35 @@ class NewRows:
     claimed: float
     beyond: Extrapolation | None
     input_range: InputRange | None
+    known: np.ndarray | None
 
     @classmethod
-    def from_first(cls, fit: Fit) -> NewRows:
+    def from_first(cls, fit: Fit, data: Data) -> NewRows:
         """Return the errors of the first rows, which have been fitted with calibration."""
         loo, model = fit.loo, fit.model
         n = 0.0 if loo is None else float(np.sum(loo.weight))
         claimed = 0.0 if loo is None else float(loo.weight @ loo.variance)
         beyond = None if model.added is None else model.added.extrapolation
         square = float(np.square(fit.calibration))
-        return cls(n, claimed, claimed / square, beyond, fit.input_range)
+        hashes, first, total = np.unique(
+            data.input_hashes()[data.used], return_index=True, return_counts=True
+        )
+        repeats = len(hashes) < len(data.used)
+        known = None if repeats and is_discrete(data, data.used[first], total) else hashes
+        return cls(n, claimed, claimed / square, beyond, fit.input_range, known)
 
     def plus(self, fit: Fit, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> NewRows:
         """Return the errors with those of further rows, which `fit` has not seen."""
         count = np.ones(len(y)) if weight is None else np.minimum(weight, 1.0)
-        used = np.flatnonzero(count)
+        used, known = np.flatnonzero(count), self.known
+        boxes = _widened(self.beyond, X[used]), _widened(self.input_range, X[used])
+        if known is not None:
+            hashes = row_hashes(X[used])
+            used = used[~np.isin(hashes, known)]
+            if len(known) < _MOST_KNOWN:
+                known = np.union1d(known, hashes)
         if len(used) == 0:
-            return self
+            return replace(self, beyond=boxes[0], input_range=boxes[1], known=known)
         X, y, count = X[used], y[used], count[used]
         mean, spread, _ = fit.model.moments(X)
         n = self.n_rows + float(np.sum(count))
@@ -308,8 +354,7 @@ class NewRows:
         with np.errstate(over="ignore"):
             squares = kept * self.squares + float(count @ np.square(y - mean))
         claimed = kept * self.claimed + float(count @ (spread + fit.posterior.noise_variance))
-        boxes = _widened(self.beyond, X), _widened(self.input_range, X)
-        return NewRows(n, squares, claimed, *boxes)
+        return NewRows(n, squares, claimed, *boxes, known)
 
     def calibrate(self, fit: Fit) -> Fit:
         """Return the fit with the calibration of these errors."""
@@ -338,7 +383,7 @@ Box = TypeVar("Box", Extrapolation, InputRange)
 
 def _widened(box: Box | None, X: np.ndarray) -> Box | None:
     """Return the box, widened so that it contains the rows of X."""
-    if box is None:
+    if box is None or len(X) == 0:
         return None
     low, high = np.minimum(box.low, X.min(axis=0)), np.maximum(box.high, X.max(axis=0))
     return replace(box, low=low, high=high)

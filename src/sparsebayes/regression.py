@@ -14,7 +14,9 @@ from dataclasses import replace
 import numpy as np
 
 from .calibration import MOST_ROWS, calibrate
+from .data import Data
 from .fitting import ConstantTarget, Fit, Method, Note
+from .kernels import is_option
 from .noise_rounds import (
     input_noise,
     refit_round,
@@ -24,11 +26,12 @@ from .noise_rounds import (
     with_known_variances,
     with_variance_of_rows,
 )
-from .posterior import Extrapolation
+from .posterior import Extrapolation, Unlike
 from .predict import loo_density
 from .problem import Problem, with_chosen_kernel
 
 _MOST_SIGNAL = 4.0  # variance of a process over that of the target, at most
+_MOST_COMPARED = 500  # rows of a kernel matrix with which new rows are compared
 
 
 def with_kernel(method: Method, problem: Problem) -> Problem:
@@ -108,14 +111,30 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
 
 
 def _with_extrapolation(problem: Problem, fit: Fit) -> Fit:
-    """Return the fit with the variance of its process beyond the box of the training rows."""
+    """Return the fit with the variance of its process far from the training rows."""
     data, model, kernel = problem.rows, fit.model, problem.kernel_function
-    if not model.takes_extrapolation or kernel is None or not problem.design.stationary:
+    if not model.takes_extrapolation:
         return fit
     y, level = data.y[data.used], fit.noise.level
     amplitude = np.maximum(np.var(y, axis=0) - level, 0.0)
+    if is_option(problem.spec.family, "precomputed"):
+        unlike = _unlike(data, float(np.mean(level)), amplitude)
+        return fit if unlike is None else replace(fit, model=model.with_added(unlike))
+    if kernel is None or not problem.design.stationary:
+        return fit
     if problem.choice.noise_to_signal > 0.0:
         amplitude = np.maximum(amplitude, level / problem.choice.noise_to_signal)
     amplitude = np.minimum(amplitude, _MOST_SIGNAL * np.var(y, axis=0))
     added = Extrapolation(kernel, *data.box(), amplitude)
     return replace(fit, model=model.with_added(added))
+
+
+def _unlike(data: Data, level: float, amplitude: np.ndarray) -> Unlike | None:
+    """Return the variance at rows unlike those of a kernel matrix; None where nothing is known."""
+    rows, signal = data.used, float(np.mean(amplitude))
+    if not isinstance(data.X, np.ndarray) or not (0.0 < level < np.inf and 0.0 < signal < np.inf):
+        return None
+    rows = rows[:: -(-len(rows) // _MOST_COMPARED)]
+    K = np.asarray(data.X[np.ix_(rows, rows)], dtype=np.float64)
+    scale = float(np.mean(np.diag(K)))
+    return Unlike.from_matrix(K, level / signal * scale, amplitude / scale, rows)

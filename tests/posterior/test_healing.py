@@ -8,7 +8,7 @@ from sparsebayes import RVMRegressor
 from sparsebayes.designs import KernelBasis
 from sparsebayes.kernels import StationaryKernel
 from sparsebayes.metrics import negative_log_density
-from sparsebayes.posterior import ResidualProcess
+from sparsebayes.posterior import ResidualProcess, Unlike
 
 
 def sinc(n=120, seed=0, noise=0.1):
@@ -106,3 +106,23 @@ def test_calibration_scales_the_residual_process_and_leaves_healing_at_the_targe
     assert healed.scaled(4.0) is healed
     assert process.joint
     assert not healed.joint
+
+
+def test_rows_unlike_all_others_have_the_variance_of_the_process():
+    X, _ = sinc(40)
+    K, lam = rbf_kernel(X, gamma=0.1), 0.2
+    far = np.array([[0.0], [13.0], [1000.0]])
+    added = Unlike.from_matrix(3.0 * K, 3.0 * lam, 2.0 / 3.0)
+    inverse = np.linalg.inv(K + lam * np.eye(40))
+    new = rbf_kernel(far, X, gamma=0.1)
+    variance = 1.0 - np.einsum("ij,jk,ik->i", new, inverse, new)
+    left_out = np.empty(40)
+    for i in range(40):
+        others = np.delete(np.arange(40), i)
+        root = np.linalg.solve(K[np.ix_(others, others)] + lam * np.eye(39), K[others, i])
+        left_out[i] = 1.0 - K[i, others] @ root
+    expected = 2.0 * np.maximum(variance - left_out.mean(), 0.0)
+    np.testing.assert_allclose(added.variance(3.0 * new, None, None), expected, atol=1e-9)
+    assert expected[0] == 0.0
+    np.testing.assert_allclose(np.diag(added.covariance(3.0 * new)), expected, atol=1e-9)
+    assert Unlike.from_matrix(K * (1.0 + X @ X.T), lam, 1.0) is None  # k(x, x) is not known

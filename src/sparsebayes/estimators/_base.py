@@ -488,8 +488,8 @@ class StreamRegressor(SparseRegressor):
         stored, only a triangular factor whose size is the number of candidates. The model equals
         that of `fit` on all rows with these candidates and length scales, and is updated in every
         call. The error bars are calibrated by the first rows, as those of `fit` are, and by later
-        rows, which are predicted before they are fitted. A row that occurs again in another call is
-        a further observation. `fit` starts again.
+        rows with new inputs, which are predicted before they are fitted. A row that occurs again in
+        another call is a further observation. `fit` starts again.
 
         Parameters
         ----------
@@ -539,7 +539,7 @@ class StreamRegressor(SparseRegressor):
         if self._merges_duplicates():
             data = merge_duplicates(data)
         fit = fit_with_noise(self._method(data), replace(problem, data=data, reporter=Reporter()))
-        return NewRows.from_first(with_inputs(fit, problem, linear=is_linear(self)))
+        return NewRows.from_first(with_inputs(fit, problem, linear=is_linear(self)), problem.rows)
 
     def _empty_stream(self, problem: Problem) -> Problem:
         """Return the problem with the candidates and the kernel of its rows, and no rows."""

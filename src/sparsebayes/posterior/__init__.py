@@ -10,7 +10,7 @@ in `Posterior`, for all of them.
 logistic labels. See docs/theory/posterior.md.
 """
 
-from .added import AddedVariance, Extrapolation, Healing, ResidualProcess
+from .added import AddedVariance, Extrapolation, Healing, ResidualProcess, Unlike
 from .covariance import (
     BlockLowRank,
     Covariance,
@@ -41,6 +41,7 @@ __all__ = [
     "Posterior",
     "ResidualProcess",
     "Revised",
+    "Unlike",
     "augmented_triangle",
     "average_models",
     "gaussian_posterior",

@@ -3,7 +3,8 @@
 A sparse model has few functions, and its posterior does not include what they cannot represent. Two
 models add that variance at each new row: `Healing`, one more function centred on the row itself
 (relevance vector machines), and `ResidualProcess`, the part of a Gaussian process that the selected
-functions do not capture (forward selection with ``refit="gp"``).
+functions do not capture (forward selection with ``refit="gp"``). `Extrapolation` and `Unlike` add
+it only at rows that are far from all training rows.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
 from .._array import is_torch, namespace, to_device_of
 from ..designs import Basis
@@ -20,6 +21,7 @@ from ..kernels import Kernel
 from .gaussian import Posterior
 
 _BLOCK_ELEMENTS = 2**18  # numbers of a block of kernel values
+_CONSTANT = 1e-6  # relative spread of a diagonal that counts as constant
 
 
 class AddedVariance(Protocol):
@@ -275,3 +277,90 @@ class Extrapolation:
             rows = X[beyond]
             share[beyond] = 1.0 - self.kernel.pairs(rows, np.clip(rows, self.low, self.high)) ** 2
         return np.maximum(share, 0.0)
+
+
+@dataclass(frozen=True)
+class Unlike:
+    """The variance of a process at rows that are unlike all training rows, for kernel matrices.
+
+    The kernel values between a new row and the training rows say how much a Gaussian process would
+    know there: given noisy observations at the training rows, its variance is a r(x) with
+    r(x) = c - k(x)'(K + lam)^-1 k(x), where c is the diagonal of K. The mean of r over training
+    rows that are left out in turn is part of the noise of a sparse model. The rest is added.
+
+    Parameters
+    ----------
+    rows : array of int of shape (m,)
+        The training rows that K is taken from.
+    root : array of shape (m, m)
+        Lower Cholesky factor of K + lam.
+    prior : float
+        c, the diagonal of K.
+    known : float
+        The mean of r over the training rows.
+    amplitude : float or array of shape (n_outputs,)
+        a, so that a c is the variance of the process.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.posterior.added import Unlike
+    >>> X = np.linspace(0.0, 1.0, 20)
+    >>> far = Unlike.from_matrix(np.exp(-(np.subtract.outer(X, X) ** 2)), 0.1, 4.0)
+    >>> values = np.exp(-(np.subtract.outer([0.5, 2.0, 9.0], X) ** 2))
+    >>> far.variance(values, None, None).round(1)
+    array([0. , 3.1, 3.9])
+    """
+
+    rows: np.ndarray
+    root: np.ndarray
+    prior: float
+    known: float
+    amplitude: float | np.ndarray
+    joint: ClassVar[bool] = True
+    on_device: ClassVar[bool] = False
+    extrapolation: ClassVar[None] = None
+
+    @classmethod
+    def from_matrix(
+        cls,
+        K: np.ndarray,
+        lam: float,
+        amplitude: float | np.ndarray,
+        rows: np.ndarray | None = None,
+    ) -> Unlike | None:
+        """Return the addition of the kernel matrix of some training rows.
+
+        None where the diagonal is not constant, so that it is not known for a new row, and where K
+        is not positive definite.
+        """
+        diagonal = np.diag(K)
+        prior = float(np.mean(diagonal))
+        if not prior > 0.0 or np.ptp(diagonal) > _CONSTANT * prior:
+            return None
+        try:
+            root = cholesky(0.5 * (K + K.T) + lam * np.eye(len(K)), lower=True)
+        except LinAlgError:
+            return None
+        inverse = solve_triangular(root, np.eye(len(K)), lower=True)
+        left_out = 1.0 / np.einsum("ij,ij->j", inverse, inverse) - lam
+        rows = np.arange(len(K)) if rows is None else rows
+        return cls(rows, root, prior, float(np.mean(left_out)), amplitude)
+
+    def scaled(self, factor: float | np.ndarray) -> Unlike:
+        """Return the same: the variance is that of the target, whatever the noise is."""
+        return self
+
+    def variance(self, X: np.ndarray, Phi: Any, posterior: Any) -> np.ndarray:
+        """Return the added variance at each row of X, which has the kernel values of new rows."""
+        values = np.asarray(X, dtype=np.float64)[:, self.rows]
+        T = solve_triangular(self.root, values.T, lower=True, check_finite=False)
+        residual = self.prior - np.einsum("ij,ij->j", T, T)
+        return np.multiply.outer(np.maximum(residual - self.known, 0.0), self.amplitude)
+
+    def covariance(self, X: np.ndarray) -> np.ndarray:
+        """Return a diagonal: the kernel values between new rows are not known."""
+        variance = self.variance(X, None, None)
+        C = np.zeros((len(variance), *variance.shape))
+        C[np.arange(len(C)), np.arange(len(C))] = variance
+        return C
