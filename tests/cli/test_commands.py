@@ -139,7 +139,7 @@ def test_fit_then_predict(table, tmp_path, capsys, suffix):
     model, out = tmp_path / f"model{suffix}", tmp_path / "out.csv"
     assert main(["fit", str(table), "--target", "y", "--output", str(model)]) == 0
     shown = capsys.readouterr().out
-    assert "StackedRegressor on 60 rows and 2 inputs" in shown
+    assert "auto (StackedRegressor): 60 rows, 2 inputs" in shown
     assert re.search(r"active terms +\d+", shown)
     assert main(["predict", str(model), str(table), "--output", str(out)]) == 0
     truth, got = _rows(table), _rows(out)
