@@ -408,6 +408,12 @@ def test_more_rows_than_a_model_is_meant_for_are_drawn(frame, monkeypatch):
     assert 7 in model.fit_rows_
 
 
+def test_a_table_without_numeric_columns_is_fitted():
+    kind = np.array(list("abc") * 20)
+    model = table_model(model="linear").fit(pd.DataFrame({"kind": kind}), 1.0 * (kind == "a"))
+    assert model.get_feature_names_out().tolist() == ["kind=a", "kind=b", "kind=c"]
+
+
 def test_former_names_of_models_are_accepted():
     for former, name in FORMER_NAMES.items():
         assert choose("regression", former, 100, 10).name == name

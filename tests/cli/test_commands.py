@@ -216,7 +216,7 @@ def test_classes_are_found_and_predicted_with_probabilities(classes, tmp_path, c
     assert main(command) == 0
     shown = capsys.readouterr().out
     assert "is text: classification (3 classes: ash, elm, oak)" in shown
-    assert "StackedClassifier on 90 rows and 2 inputs" in shown
+    assert "auto (StackedClassifier): 90 rows, 2 inputs" in shown
     assert main(["predict", str(model), str(classes), "--output", str(out)]) == 0
     frame, truth = pd.read_csv(out), pd.read_csv(classes)
     assert list(frame) == ["tree", "kind", "p_ash", "p_elm", "p_oak"]
@@ -232,10 +232,10 @@ def test_the_task_can_be_said(table, capsys):
     command = ["fit", str(table), "--target", "y", "--model", "linear"]
     assert main(command) == 0
     shown = capsys.readouterr()
-    assert "RVMRegressor on" in shown.out
+    assert "linear (RVMRegressor): " in shown.out
     assert "two values, 0 and 1. It is numeric, so a regression is fitted" in shown.err
     assert main([*command, "--task", "classification"]) == 0
-    assert "RVMClassifier on" in capsys.readouterr().out
+    assert "linear (RVMClassifier): " in capsys.readouterr().out
 
 
 def test_integer_classes_stay_integers_where_some_are_missing(classes, tmp_path, capsys):
@@ -384,13 +384,13 @@ def test_compare_says_what_the_mark_means_and_which_models_are_the_same(table, c
         "--target",
         "y",
         "--models",
-        "linear,process,accurate,baseline",
+        "linear,gaussian-process,neighbours,baseline",
     ]
     assert main([*command, "--cv", "1"]) == 0
     shown = capsys.readouterr().out
     assert shown.count("%!") == 1
     assert comparison.TOO_LITTLE in shown
-    assert "accurate is the same model as process here" in shown
+    assert "neighbours is the same model as gaussian-process here" in shown
 
 
 def test_compare_prints_a_line_per_model_as_it_ends(table, capsys, monkeypatch):

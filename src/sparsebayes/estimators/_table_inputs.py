@@ -593,7 +593,7 @@ def _quantiles(values: np.ndarray, levels: np.ndarray, weight: np.ndarray) -> np
     With weights they are those of the rows repeated so many times, as inverses of the distribution
     function; where that is flat, the middle.
     """
-    if np.all(weight == weight[0]):
+    if values.shape[1] and np.all(weight == weight[0]):
         return np.nanquantile(values, levels, axis=0)
     out = np.empty((len(levels), values.shape[1]))
     for j, column in enumerate(values.T):
