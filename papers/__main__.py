@@ -14,10 +14,19 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from . import PAPERS, load_paper
+from . import PAPERS, digest, load_paper
 from .data.files import folders, locate
 from .data.registry import DATASETS
-from .frame import Key, Store, carry_over, measured_csv, outcome, read_measured, run_cells
+from .frame import (
+    Key,
+    Store,
+    carry_over,
+    measured_csv,
+    outcome,
+    read_measured,
+    run_cells,
+    run_recorded,
+)
 from .pages import FOLDER, write_numbers, write_pages
 from .progress import CellProgress
 from .show import Reproduced, as_text, write_report
@@ -55,6 +64,12 @@ def reproduce(options: argparse.Namespace) -> int:
     ]
     progress = CellProgress(options.paper)
     failures: dict[str, dict[Key, str]] = {}
+    if options.record:
+        executed = run_recorded(work, options.jobs, progress)
+        modules = {f"{__package__}.{PAPERS[name]}": found for name, found in executed.items()}
+        digest.record(modules, whole=options.table is None)
+        print(f"modules that are imported and not executed were written to {digest.UNUSED}")
+        return 0
     if options.carry_over:
         for name, (agreed, tried) in carry_over(work, options.jobs, progress).items():
             print(f"{name}: {agreed} of {tried} lines of other code have the same values again")
@@ -148,6 +163,11 @@ def _parser() -> argparse.ArgumentParser:
         "--carry-over",
         action="store_true",
         help="accept finished cells of other code whose first repetition has the same values again",
+    )
+    parser.add_argument(
+        "--record",
+        action="store_true",
+        help="record which modules the experiments execute: the digests cover these alone",
     )
     parser.add_argument(
         "--list-data", action="store_true", help="list the data sets and where their files are"

@@ -1,20 +1,28 @@
 """A digest of the code behind a paper's numbers.
 
 The digest of a paper covers its own module and every module of the library and of this package that
-it imports, directly or through others, also inside functions. Modules that only draw, print or
-report progress are left out. Formatting, comments, docstrings, annotations, and the text of errors
-and warnings are not part of a digest either, because they change no number.
+it imports, directly or through others, also inside functions. Left out are modules that only draw,
+print or report progress, and modules that are imported but not executed. ``unused.json`` lists the
+latter for each paper, and ``python3 dev.py papers --record`` writes it; a module that it does not
+list belongs to the digest. Formatting, comments, docstrings, annotations, and the text of errors
+and warnings change no number, and are not part of a digest either.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterator
+import inspect
+import json
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import FrameType, ModuleType
 from typing import TypeVar
 
 _Node = TypeVar("_Node", bound=ast.AST)
@@ -33,13 +41,81 @@ NO_NUMBERS = (
 )
 
 
+UNUSED = Path(__file__).with_name("unused.json")
+
+
 @cache
 def code_digest(module: str) -> str:
     """Return eight hexadecimal digits that change with the code behind an experiment's module."""
     digest = hashlib.sha256()
+    left_out = unused(module)
     for name, path in sorted(sources(module).items()):
-        digest.update(name.encode() + b"\0" + code(path.read_text("utf-8")).encode() + b"\0")
+        if name not in left_out:
+            digest.update(name.encode() + b"\0" + code(path.read_text("utf-8")).encode() + b"\0")
     return digest.hexdigest()[:8]
+
+
+def unused(module: str) -> set[str]:
+    """Return the modules that an experiment's module imports and does not execute."""
+    return set(_recorded().get(module, ()))
+
+
+def record(executed: dict[str, set[str]], whole: bool) -> None:
+    """Write which modules the experiments of some modules import and do not execute.
+
+    A run of all tables is a `whole` one and replaces what was recorded; another adds to it.
+    """
+    found = _recorded()
+    for module, names in executed.items():
+        imported_only = set(sources(module)) - needed(names | {module})
+        if not whole:
+            imported_only &= unused(module)
+        found[module] = sorted(imported_only)
+    UNUSED.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    code_digest.cache_clear()
+
+
+@contextmanager
+def executed_modules() -> Iterator[set[str]]:
+    """Collect the names of our modules that have a function called in the block."""
+    found: set[str] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        # Bodies of modules and classes are not optimised: to import is not to execute.
+        if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+            found.add(frame.f_globals.get("__name__", ""))
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        yield found
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+        found.intersection_update([name for name in found if _is_below(name, PACKAGES)])
+
+
+def needed(executed: Iterable[str]) -> set[str]:
+    """Return modules with those that their base classes and imported constants are from."""
+    found, queue = set[str](), list(executed)
+    while queue:
+        name = queue.pop()
+        if name in found or not _is_below(name, PACKAGES):
+            continue
+        found.add(name)
+        module = import_module(name)
+        own = [v for v in vars(module).values() if inspect.isclass(v) and v.__module__ == name]
+        queue += [base.__module__ for each in own for base in each.__mro__]
+        source = Path(str(module.__file__)).read_text("utf-8")
+        for base, imports in _from_imports(source, name, hasattr(module, "__path__")):
+            values = [getattr(import_module(base), each, None) for each in imports]
+            if not all(callable(value) or isinstance(value, ModuleType) for value in values):
+                queue.append(base)
+    return found
+
+
+def _recorded() -> dict[str, list[str]]:
+    return json.loads(UNUSED.read_text("utf-8")) if UNUSED.is_file() else {}
 
 
 def sources(module: str) -> dict[str, Path]:
@@ -59,21 +135,27 @@ def sources(module: str) -> dict[str, Path]:
 
 def imported(source: str, module: str, is_package: bool = False) -> Iterator[str]:
     """Yield the modules of our packages that a source imports and that make numbers."""
+    nodes = ast.walk(ast.parse(source))
+    plain = [alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names]
+    named = [
+        _home(base, name)
+        for base, names in _from_imports(source, module, is_package)
+        for name in names
+    ]
+    for name in (*plain, *named):
+        if _is_below(name, PACKAGES) and not _is_below(name, NO_NUMBERS):
+            yield name
+
+
+def _from_imports(source: str, module: str, is_package: bool) -> Iterator[tuple[str, list[str]]]:
+    """Yield each ``from base import names`` whose base is in our packages."""
     parts = module.split(".") if is_package else module.split(".")[:-1]
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
+        if isinstance(node, ast.ImportFrom):
             above = parts[: len(parts) + 1 - node.level] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
-            if base.split(".")[0] not in PACKAGES:
-                continue
-            names = [_home(base, alias.name) for alias in node.names]
-        else:
-            continue
-        for name in names:
-            if name.split(".")[0] in PACKAGES and not _is_below(name, NO_NUMBERS):
-                yield name
+            if _is_below(base, PACKAGES):
+                yield base, [alias.name for alias in node.names]
 
 
 def code(source: str) -> str:

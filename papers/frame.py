@@ -28,7 +28,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -38,8 +38,9 @@ from sparsebayes import __version__
 
 from . import digest
 
-_ENOUGH = 5  # repetitions that replace a recorded number of more
-UNKNOWN = "unknown"  # code of lines from before digests were recorded
+_FIRST = 3  # repetitions of every line that are run before all others
+UNKNOWN = "unknown"  # code of lines without a digest
+_Done = TypeVar("_Done")
 Values = dict[str, Any]
 Key = tuple[str, str, str, int]  # table, row, column and seed of a cell
 # (row, column) of the cells -> what each repetition measured, and its "seed"
@@ -232,6 +233,7 @@ class Store:
         self._run = {"paper": paper, "quick": quick, "version": __version__}
         self._lines: dict[Key, dict[str, Any]] = {}
         self.others: dict[Key, dict[str, Any]] = {}
+        self._longest: dict[tuple[str, str, str], float] = {}
         if self.path.is_file():
             for text in self.path.read_text("utf-8").splitlines():
                 try:
@@ -240,6 +242,8 @@ class Store:
                     continue
                 if all(line.get(name) == value for name, value in self._run.items()):
                     key = line["table"], line["row"], line["column"], line["seed"]
+                    longest = max(self._longest.get(key[:3], 0.0), line["seconds"])
+                    self._longest[key[:3]] = longest
                     same = line.get("code") == self.code
                     if not same:
                         self.others.pop(key, None)  # so that the newest line is the last
@@ -248,6 +252,10 @@ class Store:
     def get(self, cell: Cell) -> dict[str, Any] | None:
         """Return the line of a finished cell, or None."""
         return self._lines.get(cell.key)
+
+    def expected(self, cell: Cell) -> float:
+        """Return the longest CPU seconds of a finished cell of the same line; infinite without."""
+        return self._longest.get(cell.key[:3], math.inf)
 
     def shown(self, cells: Iterable[Cell]) -> dict[Key, dict[str, Any]]:
         """Return the lines to show: of the present code, else of one other code for each place.
@@ -307,9 +315,10 @@ def run_cells(
 ) -> dict[str, dict[Key, str]]:
     """Run the cells that their stores lack and return the reasons of failures by paper and key.
 
-    The cells of all papers share one pool of `jobs` processes. Lower seeds come first, so that a
-    run that ends early has measured every line at least a few times. After `minutes` no further
-    cell is started.
+    The cells of all papers share one pool of `jobs` processes. The first three repetitions of every
+    line come first, so that a run that ends early has measured each of them, and cells that took
+    long before come before shorter ones, so that no long one is left for the end. After `minutes`
+    no further cell is started.
     """
     stores = {store.paper: store for store, _ in work}
     todo = [
@@ -318,11 +327,16 @@ def run_cells(
         for cell in {c.key: c for c in cells}.values()
         if store.get(cell) is None
     ]
-    todo.sort(key=lambda task: task[1].seed)
+
+    def turn(task: tuple[str, Cell]) -> tuple[bool, float, int]:
+        paper, cell = task
+        return cell.seed >= _FIRST, -stores[paper].expected(cell), cell.seed
+
+    todo.sort(key=turn)
     failed: dict[str, dict[Key, str]] = {paper: {} for paper in stores}
     started = time.monotonic()
     in_time = (task for task in todo if time.monotonic() - started < 60.0 * minutes)
-    finished = _in_turn(in_time, 1 if len(todo) < 2 else jobs)
+    finished = _in_turn(_execute, in_time, 1 if len(todo) < 2 else jobs)
     for done, (paper, cell, values, seconds, reason) in enumerate(finished, start=1):
         if values is None:
             failed[paper][cell.key] = reason
@@ -334,17 +348,45 @@ def run_cells(
 
 
 def _in_turn(
-    tasks: Iterable[tuple[str, Cell]], jobs: int
-) -> Iterator[tuple[str, Cell, Values | None, float, str]]:
+    run: Callable[[str, Cell], _Done], tasks: Iterable[tuple[str, Cell]], jobs: int
+) -> Iterator[_Done]:
     if jobs == 1:
-        yield from (_execute(*task) for task in tasks)
+        yield from (run(*task) for task in tasks)
         return
     from joblib import Parallel, delayed
 
     parallel = Parallel(
         n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs"
     )
-    yield from parallel(delayed(_execute)(*task) for task in tasks)
+    yield from parallel(delayed(run)(*task) for task in tasks)
+
+
+def run_recorded(
+    work: Sequence[tuple[Store, Sequence[Cell]]],
+    jobs: int = 1,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> dict[str, set[str]]:
+    """Run the first repetition of every line and return the modules that it executes, by paper.
+
+    The results are not stored, because the recording takes time and some of them are times.
+    """
+    lines: dict[tuple[str, tuple[str, str, str]], Cell] = {}
+    for store, cells in work:
+        for cell in sorted(cells, key=lambda cell: cell.seed):
+            lines.setdefault((store.paper, cell.key[:3]), cell)
+    tasks = [(paper, cell) for (paper, _), cell in lines.items()]
+    found: dict[str, set[str]] = {store.paper: set() for store, _ in work}
+    for done, (paper, cell, names) in enumerate(_in_turn(_record, tasks, jobs), start=1):
+        found[paper] |= names
+        if progress:
+            progress(done, len(tasks), f"{paper} {cell.row} {cell.column}")
+    return found
+
+
+def _record(paper: str, cell: Cell) -> tuple[str, Cell, set[str]]:
+    with digest.executed_modules() as names:
+        _execute(paper, cell)
+    return paper, cell, names
 
 
 def carry_over(
@@ -573,7 +615,7 @@ def outcome(
     """Aggregate the finished cells of a table and compare them with the printed values.
 
     `known` are recorded numbers (see `read_measured`) by table, row and column. They are used where
-    the store has fewer repetitions than they have and fewer than five.
+    the store has no repetition of a line that is still measured.
     """
     results: Results = {}
     numbers: dict[tuple[str, str], list[float]] = {}
@@ -609,10 +651,9 @@ def outcome(
         if values
     }
     uses_known = False
+    rows_now = {cell.row for cell in cells}
     for (number, row, column), recorded in (known or {}).items():
-        mine = ours.get((row, column))
-        few = mine is None or mine.n < min(_ENOUGH, recorded.n)
-        if number == table.number and few:
+        if number == table.number and row in rows_now and (row, column) not in ours:
             ours[row, column] = recorded
             uses_known = True
     theirs = {(row, column): p for (t, row, column), p in printed.items() if t == table.number}

@@ -18,7 +18,7 @@ text nor as numbers; what is known is that the groups come from additional data 
 task. These protocols are ours, and no printed value stands beside them.
 Prior knowledge: signals as above. 8 groups are named, so many of the 4 true ones among them; a
 named group has prior probability 1/2, the other 120 share half a group.
-Digits: 784 pixels (0 to 1) seen through 300 random rows as above, noise variance 1; 50 images, 5 of
+Digits: 784 pixels (0 to 1) seen through 300 random rows as above, noise variance 1; 20 images, 2 of
 each digit (quick: 1). 250 other images of each digit give the groups (Ward clusters of the pixels
 by when they are on, 196 of them), the share of groups that are on at all and the mean square of the
 pixels that are. "Told each group's share": the prior probability of a group is how often it is on;
@@ -400,7 +400,7 @@ def _knowledge_cells(quick: bool) -> list[Cell]:
 def _digit_cells(quick: bool) -> list[Cell]:
     return [
         Cell("digits", method, "", seed, partial(digit, method, seed))
-        for seed in range(1 if quick else 50)
+        for seed in range(1 if quick else 20)
         for method in filter(_possible, DIGIT_METHODS)
     ]
 

@@ -18,12 +18,12 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from . import PAPERS
 from .files import write_whole
-from .frame import Line, Outcome
+from .frame import Line, Outcome, Printed
 from .show import Reproduced
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "papers"
@@ -132,41 +132,40 @@ def picture(shown: Reproduced) -> str:
 
 
 def settings_table(shown: Reproduced) -> str:
-    """Return, for each printed value that was searched for, the setting that comes closest.
-
-    Closest is the smallest sum of absolute log ratios to the printed values of that row.
-    """
+    """Return, for each printed value that was searched for, the setting that comes closest."""
     out = [
-        "| | | printed | our setting | closest setting | its values | settings tried |",
-        "|---|---|---:|---:|---|---:|---:|",
+        "| | | printed | our setting | closest | its values | agree: before, after | tried |",
+        "|---|---|---:|---:|---|---:|---:|---:|",
     ]
     lines = {(o.table.number, ln.row, ln.column): ln for o in shown.outcomes for ln in o.lines}
     for data, column, places in shown.paper.targets:
-        printed = {value: lines[place].printed for value, place in places.items()}
-        tried: dict[str, dict[str, float]] = {}
+        own = {value: lines[place] for value, place in places.items()}
+        printed = {value: line.printed for value, line in own.items() if line.printed}
+        tried: dict[str, dict[str, Line]] = {}
         for (table, row, name), line in lines.items():
             group, _, setting = row.partition(": ")
-            for value in places:
+            for value in printed:
                 if (table, group, name) == ("settings", data, f"{column} {value}") and line.n:
-                    tried.setdefault(setting, {})[value] = line.mean
+                    compared = replace(line, printed=printed[value])
+                    tried.setdefault(setting, {})[value] = compared
         if not tried:
             continue
-
-        def distance(setting: str, tried: Any = tried, printed: Any = printed) -> float:
-            return sum(
-                abs(math.log(max(tried[setting][v], 1e-9) / printed[v].mean)) for v in printed
-            )
-
-        best = min(tried, key=distance)
+        best = min(tried, key=lambda setting: _distance(tried[setting], printed))
         cells = (
-            _several({value: found.mean for value, found in printed.items() if found}),
-            _several({value: lines[place].mean for value, place in places.items()}),
+            _several({value: found.mean for value, found in printed.items()}),
+            _several({value: line.mean for value, line in own.items()}),
             best,
-            _several(tried[best]),
+            _several({value: line.mean for value, line in tried[best].items()}),
+            f"{_share(list(own.values()))}, {_share(list(tried[best].values()))}",
             str(len(tried)),
         )
         out.append(f"| {data} | {column} | " + " | ".join(cells) + " |")
     return "\n".join(out) if len(out) > 2 else "(Not run yet.)"
+
+
+def _distance(found: dict[str, Line], printed: dict[str, Printed]) -> float:
+    """Return how far values are from the printed ones: the sum of absolute log ratios."""
+    return sum(abs(math.log(max(found[v].mean, 1e-9) / printed[v].mean)) for v in found)
 
 
 def _several(values: dict[str, float]) -> str:

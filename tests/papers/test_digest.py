@@ -1,10 +1,11 @@
 """The digest of a paper's code changes with that code and with nothing else."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from papers import PAPERS, digest
+from papers import PAPERS, digest, load_paper
 
 
 def test_prose_and_formatting_are_not_part_of_the_code():
@@ -52,9 +53,46 @@ def test_a_paper_depends_on_its_own_method_and_not_on_those_of_others():
     assert drawing == []
 
 
+def test_modules_that_no_experiment_executes_are_not_part_of_the_code(monkeypatch, tmp_path):
+    monkeypatch.setattr(digest, "UNUSED", tmp_path / "unused.json")
+    module = "papers.chen2001"
+    cell = load_paper("lrols")[0].tables[0].cells(True)[0]
+    with digest.executed_modules() as executed:
+        cell.run()
+    assert "sparsebayes.solvers.ols.selection" in executed
+    assert "sparsebayes.labels" not in executed
+    digest.record({module: executed}, whole=True)
+    left_out = digest.unused(module)
+    assert {"sparsebayes.labels", "sparsebayes.solvers.gp.neighbours"} <= left_out
+    assert not {module, "sparsebayes.solvers.ols.selection"} & left_out
+    # A part of the tables may find that more is executed, never that less is.
+    digest.record({module: {"sparsebayes.labels"}}, whole=False)
+    assert digest.unused(module) == left_out - digest.needed({"sparsebayes.labels"})
+    digest.code_digest.cache_clear()
+
+
+def test_constants_and_base_classes_count_as_executed():
+    found = digest.needed({"sparsebayes.estimators.lrols"})
+    assert "sparsebayes.estimators._base" in found
+    assert "sparsebayes.labels" not in found
+
+
+def test_the_recorded_modules_exist_and_leave_out_the_code_of_labels():
+    recorded = json.loads(digest.UNUSED.read_text("utf-8"))
+    assert set(recorded) == {f"papers.{module}" for module in PAPERS.values()}
+    for module, names in recorded.items():
+        assert "sparsebayes.labels" in names, module
+        assert module not in names
+
+
 @pytest.mark.parametrize(
     ("path", "changes"),
-    [("priors.py", False), ("solvers/ols/selection.py", True), ("kernels/formulas.py", True)],
+    [
+        ("priors.py", False),
+        ("labels.py", False),
+        ("solvers/ols/selection.py", True),
+        ("kernels/formulas.py", True),
+    ],
 )
 def test_the_digest_changes_with_the_code_that_a_paper_uses(monkeypatch, path, changes):
     compute = digest.code_digest.__wrapped__

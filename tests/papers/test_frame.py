@@ -139,6 +139,29 @@ def test_lower_seeds_come_first_and_a_run_can_be_limited_in_time(fake):
     assert [seed for _, seed in LOG] == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
+def test_cells_that_took_long_before_come_first_after_three_repetitions_of_each_line(fake):
+    main(["fake"])
+    path = fake / "reproduce" / "fake.jsonl"
+    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    for line in lines:
+        line["seconds"] = 9.0 if line["row"] == "hard" else 1.0
+        line["code"] = "changed"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    LOG.clear()
+    main(["fake"])
+    assert LOG == [*(("hard", i) for i in range(3)), *(("easy", i) for i in range(3))] + [
+        ("hard", 3),
+        ("easy", 3),
+    ]
+
+
+def test_recorded_numbers_of_rows_that_are_no_longer_measured_are_dropped(fake):
+    table = paper("easy").tables[0]
+    known = {("1", "gone", "A"): frame.Measured(77.0, 1.0, 9, "old")}
+    found = outcome(table, table.cells(False), Store("no", "fake", False), {}, None, known)
+    assert found.lines == []
+
+
 def test_verdicts_say_reproduced_only_where_every_printed_figure_is_within_two_errors(fake):
     store = Store("reproduce", "fake", True)
 
