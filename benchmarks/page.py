@@ -160,20 +160,31 @@ def accuracy(rows, name, score):
         "",
         *table,
     ]
-    more = []
-    for data in section.data:
-        cells = [section.cell(data, m, "95 % coverage") for m in section.ours]
-        cells += [f"{section.mean(data, m, 'CPU s'):.2g}" for m in (*section.ours, *section.others)]
-        more.append([data, *cells])
-    heads = [f"{m}, coverage" for m in section.ours]
-    heads += [f"{m}, CPU s" for m in (*section.ours, *section.others)]
-    if name == "classes":
-        more = [[row[0], *row[1 + len(section.ours) :]] for row in more]
-        heads = heads[len(section.ours) :]
-    title = "CPU seconds of fit and prediction" + (
-        "" if name == "classes" else ", and share of test targets inside the 95 % intervals"
-    )
-    return [*out, f"{title}:", "", *markdown(["data", *heads], more), _measured(section)]
+    methods = (*section.ours, *section.others)
+    names = {m: f"**{m}**" if m in section.ours else m for m in methods}
+    known = [m for m in methods if any(section.values(d, m, "NLL") for d in section.data)]
+    if known:
+        lines = [[data, *(_calibration(section, data, m) for m in known)] for data in section.data]
+        out += [
+            "Share of the test targets inside the 95 % intervals, and mean negative log density "
+            "(smaller is better), of the methods that have standard deviations:",
+            "",
+            *markdown(["data", *(names[m] for m in known)], lines),
+        ]
+    lines = [
+        [data, *(_short(section.mean(data, m, "CPU s")) for m in methods)] for data in section.data
+    ]
+    out += ["CPU seconds of fit and prediction:", ""]
+    return [*out, *markdown(["data", *(names[m] for m in methods)], lines), _measured(section)]
+
+
+def _calibration(section, data, method):
+    inside, nll = (section.mean(data, method, score) for score in ("95 % coverage", "NLL"))
+    return "–" if math.isnan(inside) else f"{inside:.3f}, {nll:.3g}"
+
+
+def _short(value):
+    return "–" if math.isnan(value) else f"{value:.2g}"
 
 
 def tables(rows):
