@@ -337,7 +337,6 @@ PAPER = Paper(
         ),
     ),
     headline=(
-        ("5", "RMSE"),
         ("6", "BasicRVM RMSE"),
         ("6", f"{BY_RULE} RMSE"),
         ("6", "BasicRVM #RV"),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from sparsebayes.narx import refine
 from sparsebayes.narx.functions import Monomials
 from sparsebayes.narx.refine import (
     Model,
@@ -48,6 +49,24 @@ def test_needless_terms_are_dropped_and_a_missing_one_is_added():
         assert len(model.active) <= 5
         assert error == pytest.approx(0.05, rel=0.2)
         assert path[0][0] == len(active)
+
+
+@pytest.mark.parametrize(("stable_at", "kept"), [(0, 5), (3, 3)])
+def test_a_model_that_diverges_loses_terms_only_if_a_smaller_one_does_not(
+    monkeypatch, stable_at, kept
+):
+    """A Bouc-Wen element lost all terms but one here: an infinite error is not above another."""
+
+    def error_of(place, model, folds, refit=True):
+        return model, 1.0 if len(model.active) == stable_at else np.inf
+
+    monkeypatch.setattr(refine, "held_back_rms", error_of)
+    active = np.sort([*TRUE, ALL.names.index("1")])
+    weights = np.zeros(5)
+    weights[np.searchsorted(active, TRUE)] = WEIGHTS
+    model, error, _ = choose(problem(), Model(active, weights), max_terms=10, grow=False)
+    assert len(model.active) == kept
+    assert np.isfinite(error) == (stable_at > 0)
 
 
 def test_held_back_outputs_are_not_seen_by_the_fit():

@@ -7,6 +7,7 @@ from scipy.optimize import least_squares
 from sparsebayes.narx.functions import Monomials
 from sparsebayes.narx.simulation import (
     Lags,
+    Normal,
     cut,
     fit_simulation,
     free_run,
@@ -183,3 +184,10 @@ def test_sensitivities_whose_squares_overflow_end_the_fit_without_an_error():
     sensitivity = np.full((5, 2, 3), 1e200)
     observed = np.ones((5, 2), dtype=bool)
     assert normal_equations(sensitivity, np.ones((5, 2)), observed, 2) is None
+
+
+def test_starts_that_act_alike_and_strongly_do_not_break_what_a_term_is_worth():
+    """Two starts with the same large effect have a singular block, however large its entries."""
+    alike = np.full((1, 2, 2), 1e20)
+    normal = Normal(1e5 * np.eye(3), np.full((1, 3, 2), 1e9), alike, np.zeros(3), np.zeros((1, 2)))
+    assert np.all(np.isfinite(normal.rise(np.ones(3))))

@@ -330,7 +330,9 @@ def _prune(
     path: list[tuple[int, float]],
     budget: Budget,
 ) -> tuple[Model, float]:
-    best, fitted = error, folds[0].fitted
+    # A model that diverges (infinite error) does not say what a term is worth: terms are dropped
+    # until one does not, and all are kept if each does.
+    whole, best, fitted = model, error, folds[0].fitted
     n = max(sum(int(np.count_nonzero(np.isfinite(fold.held.y))) for fold in folds), 2)
     slack = 0.5 * np.log(n) / n  # what a term costs under BIC, as a share of the error
     while len(model.active) > 1 and not budget.over:
@@ -344,7 +346,7 @@ def _prune(
         if not value <= (1.0 + slack) * best:
             break
         model, error, best = smaller, value, min(best, value)
-    return model, error
+    return (model, error) if np.isfinite(error) else (whole, error)
 
 
 def _promising(problem: Problem, model: Model, fitted: Segments, n: int = 2) -> list[int]:

@@ -292,7 +292,9 @@ class Normal(NamedTuple):
     def rise(self, weights: np.ndarray) -> np.ndarray:
         """How much the cost rises without each weight, to second order."""
         L = self.C.shape[1]
-        CB = np.linalg.solve(self.C + _NO_START * np.eye(L), self.B.transpose(0, 2, 1))
+        mean = np.trace(self.C, axis1=1, axis2=2)[:, None, None] / max(L, 1)
+        C = self.C + _NO_START * (1.0 + mean) * np.eye(L)
+        CB = np.linalg.solve(C, self.B.transpose(0, 2, 1))
         reduced = self.A - np.einsum("spl,slq->pq", self.B, CB)
         scale = 1.0 / np.sqrt(np.maximum(np.diag(self.A), 1e-300))
         scaled = reduced * scale * scale[:, None] + _NO_START * np.eye(len(scale))
