@@ -50,6 +50,7 @@ from ._estimator import (
     kernel_spec,
     predict_blocks,
     read_rows,
+    reporter,
     seed_of,
     warn_outside,
 )
@@ -119,7 +120,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
             cache_size=self.cache_size,
             seed=seed_of(self.random_state),
             previous=self._fitted if self.warm_start else None,
-            reporter=Reporter(self, self._budget()),
+            reporter=reporter(self),
         )
 
     def _method(self, data: Data) -> Method:

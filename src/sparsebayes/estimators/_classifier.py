@@ -12,7 +12,6 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from ..callbacks import Reporter
 from ..data import Data, merge_labelled_duplicates
 from ..fitting import publish
 from ..kernels import is_option
@@ -30,6 +29,7 @@ from ._estimator import (
     is_linear,
     kernel_spec,
     read_rows,
+    reporter,
     seed_of,
     warn_outside,
 )
@@ -68,7 +68,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
             cache_size=self.cache_size,
             seed=seed_of(self.random_state),
             previous=self._fitted if self.warm_start else None,
-            reporter=Reporter(self, self._budget()),
+            reporter=reporter(self),
             n_classes=n_classes,
         )
 

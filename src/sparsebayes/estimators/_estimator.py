@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 
 from .._array import RandomState
 from .._warn import OutsideRange
-from ..callbacks import Budget
+from ..callbacks import Budget, Reporter
 from ..data import is_list_of_arrays
 from ..designs import Design
 from ..kernels import GammaOption, KernelName, KernelSpec, is_option
@@ -49,6 +49,8 @@ class Capabilities:
     selects : bool
         Whether it selects functions one by one, each with a precision of its own, so that folds
         must select again to measure the optimism of the selection.
+    limits_runs : bool
+        Whether `max_time` limits the number of its runs instead of the time of the whole fit.
     frees_intercept : bool
         Whether the constant of a kernel model is free from the first step of its search, so that it
         may run away from the target.
@@ -57,6 +59,7 @@ class Capabilities:
     blocks: bool = False
     device: bool = False
     selects: bool = False
+    limits_runs: bool = False
     frees_intercept: bool = False
 
 
@@ -125,10 +128,6 @@ class SparseEstimator(CallbackSupportMixin, Summary):
             names = [n for n in ("gamma", "degree", "coef0") if n in self.get_params()]
             refuse(self, names, "applies to named kernels only; a callable has its own parameters.")
 
-    def _budget(self) -> Budget:
-        """Return the time that a fit may take, from now on."""
-        return Budget(self.max_time)
-
     def _keeps_sparse(self) -> bool:
         """Return whether a sparse X is used as it is, instead of being made dense."""
         return False
@@ -147,6 +146,11 @@ def kernel_spec(model: SparseEstimator) -> KernelSpec:
     """Return the kernel parameters of the user; inputs are mapped only where widths are learnt."""
     spec = KernelSpec(model.kernel, model.gamma, model.degree, model.coef0, model.warp)
     return spec if spec.learns else replace(spec, warp=False)
+
+
+def reporter(model: SparseEstimator) -> Reporter:
+    """Return how a fit reaches the user, with the time that it may take from now on."""
+    return Reporter(model, Budget(None if model.capabilities.limits_runs else model.max_time))
 
 
 def is_linear(model: SparseEstimator) -> bool:

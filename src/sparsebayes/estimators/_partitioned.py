@@ -11,7 +11,6 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import column_or_1d
 
-from ..callbacks import Budget
 from ..data import Data
 from ..designs.candidates import is_number
 from ..fitting import Note
@@ -58,9 +57,6 @@ class Partitioned(SparseEstimator):
     client: Any
     n_jobs: int | None
     checkpoint_dir: Any
-
-    def _budget(self) -> Budget:
-        return Budget()  # max_time limits the number of runs
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

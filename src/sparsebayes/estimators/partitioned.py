@@ -136,7 +136,7 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
     (90, True, True)
     """
 
-    capabilities = Capabilities(selects=True)
+    capabilities = Capabilities(selects=True, limits_runs=True)
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseRegressor._parameter_constraints,
         **NOISE_CONSTRAINTS,

@@ -118,7 +118,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
     np.float64(1.0)
     """
 
-    capabilities = Capabilities(selects=True)
+    capabilities = Capabilities(selects=True, limits_runs=True)
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseClassifier._parameter_constraints,
         **CONSTRAINTS,

@@ -133,8 +133,8 @@ def enumerate_undecided_groups(
     groups = _undecided_groups(form, sites, marginals, most)
     learnt = sites.hyperprior is not None and bool(sites.hyperprior.learn)
     inclusion, variance = sites.inclusion, np.maximum(sites.variance, 0.0)
-    clusters = _cluster_models(sites, np.empty(0, dtype=np.intp))
-    by_ep = Enumeration(inclusion, variance, posterior, clusters)
+    none = np.empty(0, dtype=np.intp)
+    by_ep = Enumeration(inclusion, variance, posterior, _cluster_models(sites, none))
     if most == 0 or (len(groups) == 0 and not learnt):
         return by_ep
 
@@ -155,7 +155,7 @@ def enumerate_undecided_groups(
     groups, models, total = weighed.models()
     exact = len(groups) == np.count_nonzero(~sites.always) and models.are_all
     if learnt:
-        n = 0.0 if n_observations is None else n_observations
+        n = n_observations or 0.0
         average = average_hyperparameters(
             sites,
             models,
@@ -177,8 +177,8 @@ def enumerate_undecided_groups(
     posterior = replace(posterior, log_evidence=evidence)
     if len(groups):
         posterior, variance = average_models(posterior, variance, columns, mixture)
-    clusters = _cluster_models(sites, groups)
-    return Enumeration(inclusion, variance, posterior, [models, *clusters], exact)
+    models_of_all = [models, *_cluster_models(sites, groups)]
+    return Enumeration(inclusion, variance, posterior, models_of_all, exact)
 
 
 def _with_noise(posterior: Posterior, factor: float) -> Posterior:
