@@ -36,7 +36,7 @@ class Budget:
         return bool(self.reason)
 
     @property
-    def left(self) -> float | None:
+    def seconds_left(self) -> float | None:
         """Seconds that are left, more than none; None without a limit."""
         if self.reason:
             return _INSTANT

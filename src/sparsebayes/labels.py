@@ -358,7 +358,7 @@ def solve_labels(
             design,
             counts,
             max_iter=max_iter,
-            max_time=problem.reporter.budget.left,
+            max_time=problem.reporter.budget.seconds_left,
             callback=progress,
             state=state,
         )

@@ -425,7 +425,7 @@ class InputRange:
     def _limits(self) -> tuple[np.ndarray, np.ndarray]:
         return self.low - self.margin, self.high + self.margin
 
-    def outside(self, X: np.ndarray) -> tuple[int, int, int] | None:
+    def rows_outside(self, X: np.ndarray) -> tuple[int, int, int] | None:
         """Return a row and an input in which it lies outside, and the number of such rows.
 
         The result is None if all rows are inside.

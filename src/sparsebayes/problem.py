@@ -229,7 +229,7 @@ class Problem(CandidateProblem):
                     self.design,
                     self.t,
                     max_iter=max_iter,
-                    max_time=self.reporter.budget.left,
+                    max_time=self.reporter.budget.seconds_left,
                     callback=progress,
                 )
             )

@@ -35,13 +35,13 @@ def test_residual_tests_pass_a_true_model_and_fail_one_without_a_term(fitted):
     display = ResidualTestDisplay.from_estimator(model, u, y)
     assert set(display.correlations) == {"errors", "u"}
     assert display.band == pytest.approx(1.96 / np.sqrt(598), rel=1e-3)
-    assert all(share <= 0.2 for share in display.outside.values())
+    assert all(share <= 0.2 for share in display.share_outside.values())
     error = (y - model.predict(u, y))[2:]
     expected = np.corrcoef(error[1:], error[:-1])[0, 1]
     assert display.correlations["errors"][0] == pytest.approx(expected, abs=0.01)
     wrong = NARXRegressor([0], 1, degree=1, refine=None).fit(u, np.cumsum(u[:, 0]) * 0.1 + y)
     display = ResidualTestDisplay.from_estimator(wrong, u, np.cumsum(u[:, 0]) * 0.1 + y)
-    assert max(display.outside.values()) > 0.0
+    assert max(display.share_outside.values()) > 0.0
     assert len(display.ax_) == 2
 
 

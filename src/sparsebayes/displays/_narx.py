@@ -144,7 +144,7 @@ class ResidualTestDisplay:
         return cls(correlations, WIDTH_95 / np.sqrt(np.count_nonzero(finite))).plot(ax=ax)
 
     @property
-    def outside(self) -> dict[str, float]:
+    def share_outside(self) -> dict[str, float]:
         """Return the share of lags outside the band; 0.05 is expected by chance."""
         return {
             name: float(np.mean(np.abs(values) > self.band))

@@ -238,7 +238,7 @@ def dense_rows(model: SparseEstimator, X: Any, rows: Any = slice(None)) -> Any:
 def warn_outside(model: SparseEstimator, X: Any) -> None:
     """Warn of rows outside the range of the training rows in an input that matters."""
     input_range = model._fitted.input_range
-    position = None if input_range is None or issparse(X) else input_range.outside(X)
+    position = None if input_range is None or issparse(X) else input_range.rows_outside(X)
     if input_range is None or position is None:
         return
     row, j, n_rows = position

@@ -356,7 +356,7 @@ class NARXRegressor(Summary):
             threshold=float(np.sqrt(max(np.log(n) + 2.0 * np.log(m), 1.0))),
         )
         scale = float(np.max(np.abs(t))) or 1.0
-        result = run(solver, design, t / scale, max_iter=10_000, max_time=budget.left)
+        result = run(solver, design, t / scale, max_iter=10_000, max_time=budget.seconds_left)
         active = np.asarray(result.state.active, dtype=np.intp)
         if not len(active):
             active = np.array([0], dtype=np.intp)  # a constant output: the constant, or y(k-1)

@@ -512,7 +512,7 @@ class _Candidates:
         target = logarithm(self.y) if log else self.y
         with warnings.catch_warnings(record=True) as notes:
             warnings.simplefilter("always")
-            model.set_params(max_time=self.budget.left)
+            model.set_params(max_time=self.budget.seconds_left)
             fit_rows(model, self.X, target, self.weight, kernel)
         if model.stop_reason_ == StopReason.INTERRUPTED:
             self.budget.interrupt()

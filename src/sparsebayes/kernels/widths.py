@@ -424,12 +424,12 @@ class _Data:
         signal, and they stay as they are.
         """
         limit = np.log(self.reach(point.family)) + _BOX_LENGTH[1] - 1e-9
-        gone = point.log_length[: len(limit)] >= limit
-        gone = np.append(gone, np.zeros(len(point.log_length) - len(limit), dtype=bool))
+        irrelevant = point.log_length[: len(limit)] >= limit
+        irrelevant = np.append(irrelevant, np.zeros(len(point.log_length) - len(limit), dtype=bool))
         return (
             point.log_length
-            if np.sum(gone) == len(limit)
-            else np.where(gone, np.inf, point.log_length)
+            if np.sum(irrelevant) == len(limit)
+            else np.where(irrelevant, np.inf, point.log_length)
         )
 
     def start(self, family: str) -> _Point:

@@ -4,7 +4,7 @@
    (`search`) as if all other groups were almost certainly excluded; a learnt p0 counts them so.
 2. One pass over all columns gives the odds of each other group: while it has no site, its cavity is
    B = X_g'C^-1 X_g, r = X_g'C^-1 (t - X S nu).
-3. Groups with a probability above `_WANTED` are added, the most probable first and up to twice as
+3. Groups with a probability above `_SELECTED` are added, the most probable first and up to twice as
    many columns. EP continues until there are no such groups, and until p0 accounts for the number
    of other groups that are expected to be included. The others add sum log(1 - p0 + p0 BF) to the
    evidence.
@@ -34,8 +34,8 @@ from .search import EPRuns, search
 from .sites import SpikeSlabSites, log_odds_of
 
 SCREENED = 10  # columns for each row that are searched first
-_WANTED = 1e-3  # probability above which another group is selected too
-_TOLD = 1e-3  # change of the expected number of other groups, per selected group, at the end
+_SELECTED = 1e-3  # probability above which another group is selected too
+_SETTLED = 1e-3  # change of the expected number of other groups, per selected group, at the end
 _ROUNDS = 8
 _PIECE = 2**21  # numbers of X that are read at a time
 _LEAST = 1e-12  # smallest probability with which another group starts its site
@@ -157,10 +157,10 @@ def screen(
         if len(log_factors) > 1:
             state.sites.factors_by_slab = np.exp(log_factors[1:]).sum(axis=1)
         screened = Screened(groups, part, columns, runs, log_odds, p0, v0)
-        order = np.argsort(-log_odds, kind="stable")[: np.sum(log_odds > logit(_WANTED))]
+        order = np.argsort(-log_odds, kind="stable")[: np.sum(log_odds > logit(_SELECTED))]
         more = order[np.cumsum(sizes[order]) <= 2 * most - len(inside)]
         learns = in_pieces and "inclusion_prior" in solver.learn  # a run on all columns follows
-        apart = abs(screened.missing - expected) > _TOLD * state.inclusion_probability.sum()
+        apart = abs(screened.missing - expected) > _SETTLED * state.inclusion_probability.sum()
         if (len(more) == 0 and not (learns and apart)) or not runs.best.settled:
             break
         factors = float(np.exp(np.delete(log_factors[0], more)).sum())
