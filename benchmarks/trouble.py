@@ -7,7 +7,7 @@ distribution of new observations given the rows is known exactly.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit, softmax
@@ -59,6 +59,16 @@ ROWS = {"30 rows": 30, "few labels": 40, "p > n": 100, "duplicates": 100, "p = n
 INPUTS = {"p = n": 150, "p > n": 300}
 
 
+class Latent(NamedTuple):
+    """The latent function of classes before its labels: f = root u, u ~ N(0, I)."""
+
+    cell: str
+    root: np.ndarray
+    n_functions: int
+    labels: np.ndarray
+    seen: np.ndarray  # rows whose labels are among those to fit
+
+
 @dataclass(frozen=True)
 class Draw:
     """Rows to fit (X, y, weight) and new rows (new, target), with what an oracle knows.
@@ -77,6 +87,7 @@ class Draw:
     df: float = np.inf
     P: Any = None
     weight: Any = None
+    posterior: Any = None  # of the latent function, for `class_oracle`
 
 
 def draw(cell, seed, columns=False, classes=False):
@@ -97,7 +108,8 @@ def draw(cell, seed, columns=False, classes=False):
         K, f = 0.0 * K, 0.0 * f
     if classes:
         y, P = labels(cell, rng, f, n)
-        plain = Draw(X[:n], y[:n], X[n:], P=P[n:])
+        latent = Latent(cell, root, f.shape[1], y[:n], np.arange(n))
+        plain = Draw(X[:n], y[:n], X[n:], P=P[n:], posterior=latent)
     else:
         plain = observe(cell, rng, X, Z, f[:, 0], K, n)
     return spoil(cell, rng, plain)
@@ -161,8 +173,10 @@ def observe(cell, rng, X, Z, f, K, n):
     return Draw(X[:n], y[:n], X[n:], y[n:], sd[:n] ** 2, mean, std, df)
 
 
-def labels(cell, rng, f, n):
-    """Return labels of all rows and their true probabilities."""
+def probabilities(cell, f):
+    """Return the probabilities of the classes of rows with these values of the function."""
+    if cell == "three classes":
+        return softmax(2.0 * f, axis=1)
     p = expit(2.0 * f[:, 0])
     if cell == "rare class":
         p = expit(1.5 * f[:, 0] - 4.0)
@@ -171,9 +185,47 @@ def labels(cell, rng, f, n):
     elif cell in ("noise-free", "flipped labels", "steps"):
         wrong = {"noise-free": 0.0, "flipped labels": 0.15, "steps": 0.1}[cell]
         p = np.where(f[:, 0] > 0.0, 1.0 - wrong, wrong)
-    P = np.column_stack([1.0 - p, p])
-    if cell == "three classes":
-        P = softmax(2.0 * f, axis=1)
+    return np.column_stack([1.0 - p, p])
+
+
+def class_oracle(draw, n_steps=3000, n_burn=300, thin=5):
+    """Return the probabilities of new rows given the labels, with the true kernel and likelihood.
+
+    Elliptical slice sampling of the latent function (Murray, Adams and MacKay 2010). Where there is
+    no such function the probabilities are known.
+    """
+    cell, root, m, codes, seen = draw.posterior
+    if cell in ("pure noise", "two of a class", "steps"):
+        return draw.P
+    rng, n = np.random.default_rng(0), len(codes)
+    own = codes[seen]
+
+    def log_likelihood(f):
+        p = probabilities(cell, f[seen])[np.arange(len(seen)), own]
+        return np.sum(np.log(np.maximum(p, 1e-6)))
+
+    f, total, count = np.zeros((len(root), m)), 0.0, 0
+    value = log_likelihood(f)
+    for step in range(n_steps):
+        other = root @ rng.standard_normal((len(root), m))
+        least, angle = value + np.log(rng.random()), rng.uniform(0.0, 2.0 * np.pi)
+        low, high = angle - 2.0 * np.pi, angle
+        while True:
+            new = np.cos(angle) * f + np.sin(angle) * other
+            value = log_likelihood(new)
+            if value > least:
+                break
+            low, high = (angle, high) if angle < 0.0 else (low, angle)
+            angle = rng.uniform(low, high)
+        f = new
+        if step >= n_burn and step % thin == 0:
+            total, count = total + probabilities(cell, f[n:]), count + 1
+    return total / count
+
+
+def labels(cell, rng, f, n):
+    """Return labels of all rows and their true probabilities."""
+    P = probabilities(cell, f)
     while True:  # until there are two rows of each class
         y = (rng.random((len(f), 1)) > np.cumsum(P, axis=1)[:, :-1]).sum(1)
         if cell == "two of a class":
@@ -199,7 +251,10 @@ def spoil(cell, rng, plain):
         rows = np.argsort(plain.X[:, 0]) if cell == "sorted" else np.tile(np.arange(n), 2)
         rows = rng.integers(0, n, n) if cell == "bootstrap" else rows
         noise = None if plain.noise is None else plain.noise[rows]
-        return replace(plain, X=plain.X[rows], y=plain.y[rows], noise=noise)
+        latent = plain.posterior
+        if latent is not None:
+            latent = latent._replace(seen=np.unique(rows))
+        return replace(plain, X=plain.X[rows], y=plain.y[rows], noise=noise, posterior=latent)
     return plain
 
 

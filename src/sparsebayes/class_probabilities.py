@@ -151,12 +151,70 @@ class Calibration:
         return (self.slope * z + self.intercept).astype(z.dtype, copy=False)
 
 
+@dataclass(frozen=True, eq=False)
+class Reversion:
+    """Scores outside the box that the training rows span, which revert to the class frequencies.
+
+    A sparse model has few functions. Where they vanish its score is the intercept, which can be
+    that of an almost certain class. A Gaussian process whose latent value is known at the nearest
+    point b of the box has the mean c + k(x, b) (f(b) - c) and the variance a (1 - k(x, b)^2) at a
+    row x outside, where c is its mean. Scores are those of this process: that of b, moved towards c
+    by k and by the factor with which `log_odds` averages over the variance. Inside the box nothing
+    changes.
+
+    Parameters
+    ----------
+    kernel : StationaryKernel or WarpedKernel
+        The kernel of the process, of unit variance.
+    low, high : arrays of shape (n_features,)
+        The box.
+    centre : array of shape (n_problems,)
+        Scores of the class frequencies.
+    amplitude : array of shape (n_problems,)
+        a, the variance of the scores of the training rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.class_probabilities import Reversion
+    >>> from sparsebayes.kernels import StationaryKernel
+    >>> kernel, one = StationaryKernel("rbf", 1.0), np.ones(1)
+    >>> beyond = Reversion(kernel, 0.0 * one, one, centre=-one, amplitude=4.0 * one)
+    >>> X = np.array([[0.5], [1.5], [9.0]])
+    >>> inside = beyond.nearest(X)
+    >>> beyond(X, inside, np.full((3, 1), 3.0)).ravel().round(2)
+    array([ 3.  ,  1.45, -1.  ])
+    """
+
+    kernel: Any
+    low: np.ndarray
+    high: np.ndarray
+    centre: np.ndarray
+    amplitude: np.ndarray
+
+    def nearest(self, X: np.ndarray) -> np.ndarray:
+        """Return the nearest point of the box for each row; X itself if all are inside."""
+        if (X >= self.low).all() and (X <= self.high).all():
+            return X
+        return np.clip(X, self.low, self.high)
+
+    def __call__(self, X: np.ndarray, nearest: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """Return the scores of rows from those of their nearest points."""
+        if nearest is X:
+            return z
+        outside = np.flatnonzero(np.any(X != nearest, axis=1))
+        k = self.kernel.pairs(*(np.asarray(a[outside], dtype=np.float64) for a in (X, nearest)))
+        z = z.copy()
+        variance = np.multiply.outer(np.maximum(1.0 - k * k, 0.0), self.amplitude)
+        z[outside] = self.centre + k[:, None] * log_odds(z[outside] - self.centre, variance)
+        return z
+
+
 def best_calibration(
     folds: LabelPredictions,
     link: Link,
     coupling: float = 1.0,
     share: float = 1.0,
-    fit_intercept: bool = True,
 ) -> Calibration:
     """Return the line on which cross-validated scores predict the labels best.
 
@@ -164,7 +222,8 @@ def best_calibration(
     the scores of the class frequencies, less these scores: a flat line keeps the frequencies. The
     slope is the posterior mean of its logarithm: the posterior of few rows is wide and skewed
     towards flat lines, of which the most probable slope knows nothing. With a `share` below 1 the
-    line is nearer to the identity. Without `fit_intercept` it goes through the origin.
+    slope is nearer to 1. A model without an intercept is calibrated with one as well, so
+    that its probabilities sum to the class frequencies.
 
     Examples
     --------
@@ -192,9 +251,7 @@ def best_calibration(
         prior = (theta[0] / slope_sd) ** 2 + np.sum((theta[1:] / _INTERCEPT_SD) ** 2)
         return 0.5 * float(prior) - float(weight @ log_own(p, codes))
 
-    if not fit_intercept:
-        centre = np.zeros(k)
-    most = 4.0 * _INTERCEPT_SD if fit_intercept else 0.0
+    most = 4.0 * _INTERCEPT_SD
     bounds = [(_LOG_SLOPES[0], _LOG_SLOPES[-1])] + [(-most, most)] * k
     # Tight, so that rounding in the scores stays rounding in the probabilities.
     options = {"ftol": 1e-15, "gtol": 1e-9}
@@ -207,11 +264,11 @@ def best_calibration(
 
     theta = best(np.zeros(1 + k), bounds)
     losses = np.array([loss(np.append(node, theta[1:])) for node in _LOG_SLOPES])
-    theta[0] = np.average(_LOG_SLOPES, weights=np.exp(np.min(losses) - losses))
-    if fit_intercept:  # so that the frequencies are kept at this slope
-        theta = best(theta, [(theta[0], theta[0]), *bounds[1:]])
+    theta[0] = share * np.average(_LOG_SLOPES, weights=np.exp(np.min(losses) - losses))
+    # The intercepts again, so that the frequencies are kept at this slope.
+    theta = best(theta, [(theta[0], theta[0]), *bounds[1:]])
     # Further digits are those of the optimiser: equal problems have equal probabilities without.
-    return line(share * np.round(theta, 6))
+    return line(np.round(theta, 6))
 
 
 def best_coupling(z: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> float:

@@ -26,6 +26,7 @@ from .class_probabilities import (
     LabelPredictions,
     Link,
     Logistic,
+    Reversion,
     best_calibration,
     best_coupling,
     log_own,
@@ -41,6 +42,7 @@ from .solvers.run import LabelSolver, Result, S, Solution, StepCallback, StopRea
 
 COMPARED_ROWS = 1000  # rows on which kernels are compared, and probabilities calibrated
 _FOLDS = 5
+_FOLD_TOLERANCE = 10.0  # that of a fold, over that of the fit
 _ROWS_PER_LENGTH = 5  # rows for each length scale below which folds learn them again
 _MOST_DENSE = 2e7  # elements of a sparse matrix that is made dense to sort its rows
 # Nats for the precision of a function. With none, one width and forty functions were chosen for 300
@@ -116,6 +118,10 @@ class LabelProblem(CandidateProblem):
         """Return the targets from which a kernel is learnt."""
         return label_columns(y)
 
+    def tolerance(self, tol: float) -> float:
+        """Return the tolerance of a search: a fold needs scores, not the last nats of evidence."""
+        return _FOLD_TOLERANCE * tol if self.purpose == "fold" else tol
+
     def run(
         self, solvers: Sequence[LabelSolver[S]], max_iter: int
     ) -> tuple[list[Solution], list[Result]]:
@@ -179,6 +185,8 @@ class LabelFit:
         How the probabilities of more than two classes are brought to sum to one.
     calibration : Calibration
         Line by which the scores of new rows are calibrated.
+    beyond : Reversion, optional
+        How scores outside the range of the training rows revert to the class frequencies.
     loo : LabelPredictions, optional
         Leave-one-out scores of the training rows, before calibration.
     stop_reason, n_iter, history
@@ -203,6 +211,7 @@ class LabelFit:
     added: tuple[Healing, ...] | None = None
     coupling: float | None = None
     calibration: Calibration = field(default_factory=Calibration)
+    beyond: Reversion | None = None
     loo: LabelPredictions | None = None
     stop_reason: StopReason = StopReason.CONVERGED
     n_iter: int = 0
@@ -256,9 +265,15 @@ class LabelFit:
         """
         z = np.empty((n_rows, len(self.posteriors)), dtype=dtype)
         for rows, X in blocks:
-            z[rows] = self.link.score(*self.latent(X))
-        z = self.calibration(z)
+            z[rows] = self._block_scores(X)
         return z[:, 0] if z.shape[1] == 1 else z
+
+    def _block_scores(self, X: Any) -> np.ndarray:
+        """Return the calibrated scores of a block of rows."""
+        if self.beyond is None:
+            return self.calibration(self.link.score(*self.latent(X)))
+        nearest = self.beyond.nearest(X)
+        return self.beyond(X, nearest, self.calibration(self.link.score(*self.latent(nearest))))
 
     def probabilities(self, z: np.ndarray) -> np.ndarray:
         """Return the probabilities of the classes from scores."""
@@ -487,9 +502,24 @@ def fit_labels(method: LabelMethod, problem: LabelProblem) -> LabelFit:
         folds = fold_predictions(lambda p: refit(_with_kernel(method, p)), compared)
     else:
         folds = fold_predictions(refit, compared)
-    fit = _calibrated(fit, problem, folds)
+    fit = with_reversion(_calibrated(fit, problem, folds), problem)
     fit = replace(fit, notes=(*fit.notes, *few_rows_notes(problem)))
     return replace(fit, **cut_short(fit, problem.reporter))
+
+
+def with_reversion(fit: LabelFit, problem: LabelProblem) -> LabelFit:
+    """Return the fit whose scores revert to the class frequencies outside the training rows."""
+    kernel, data = problem.kernel_function, problem.rows
+    if kernel is None or not kernel.stationary or issparse(data.X):
+        return fit
+    used = data.used
+    X = np.asarray(data.take(used[:: -(-len(used) // COMPARED_ROWS)]), dtype=np.float64)
+    blocks = ((part, X[part]) for part in row_slices(len(X), fit.block_rows))
+    z = fit.scores(blocks, len(X), np.float64).reshape(len(X), -1)
+    count = np.bincount(data.y[used], weights=data.counts[used], minlength=problem.n_classes)
+    frequency = (count / np.sum(count))[problem.positive]
+    beyond = Reversion(kernel, *data.box(), fit.link.inverse(frequency), np.var(z, axis=0))
+    return replace(fit, beyond=beyond)
 
 
 def _with_kernel(method: LabelMethod, problem: LabelProblem) -> LabelProblem:
@@ -656,9 +686,7 @@ def _calibrated(fit: LabelFit, problem: LabelProblem, folds: LabelPredictions | 
         return fit
     coupling = 1.0 if fit.coupling is None else fit.coupling
     share = min(1.0, COMPARED_ROWS / len(problem.rows.used)) ** 0.5
-    calibration = best_calibration(
-        folds.take(folds.valid), fit.link, coupling, share, problem.fit_intercept
-    )
+    calibration = best_calibration(folds.take(folds.valid), fit.link, coupling, share)
     if folds.z.ndim > 1 and folds.z.shape[1] != len(fit.posteriors):
         calibration = Calibration(calibration.slope)  # a class has no row in the folds
     return replace(fit, calibration=calibration)

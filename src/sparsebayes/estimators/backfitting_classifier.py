@@ -193,7 +193,7 @@ class BackfittingClassifier(BackfittingEstimator, SparseClassifier):
             self.variance,
             prior_inclusion(self),
             self.inner,
-            self.tol,
+            problem.tolerance(self.tol),
             exact_limit(self.cache_size),
             problem.fit_intercept,
         )

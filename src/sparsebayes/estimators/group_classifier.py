@@ -205,16 +205,16 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         repeated = groups.columns if len(groups.columns) > self.n_features_in_ else None
         basis = CentredColumns(means, problem.fit_intercept, scale, repeated)
         design = DenseDesign(basis(X))
-        limit = int(self.max_iter)
+        limit, tol = int(self.max_iter), problem.tolerance(float(self.tol))
         runs: list[Result] = []
         enumerated: list[Enumeration] = []
         with problem.progress(limit * len(problem.positive)) as progress:
             for c in problem.positive:
                 t = np.where(problem.codes == c, 1.0, -1.0)
-                solver = self._solver(groups, basis, design, weight, t)
+                solver = self._solver(groups, basis, design, weight, t, tol)
                 result = run(solver, design, t, max_iter=limit, callback=progress)
                 if result.state.sites.exceeds_cluster_limit:
-                    solver = self._solver(groups, basis, design, weight, t, large=False)
+                    solver = self._solver(groups, basis, design, weight, t, tol, large=False)
                     result = run(solver, design, t, max_iter=limit, callback=progress)
                 state = result.state
                 runs.append(problem.within_budget(result))
@@ -245,6 +245,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         design: DenseDesign,
         weight: np.ndarray | None,
         t: np.ndarray,
+        tol: float,
         large: bool = True,
     ) -> ProbitGroupEP:
         G, d = len(groups), len(groups.group_of)
@@ -279,7 +280,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
             v0,
             self.sites,
             learn,
-            tol=float(self.tol),
+            tol=tol,
             weight=weight,
             cluster_of=clusters,
             hyperprior=Hyperprior.for_size(n_rows, d, learn),

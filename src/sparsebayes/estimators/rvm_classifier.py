@@ -235,17 +235,18 @@ class RVMClassifier(SparseClassifier):
     def _solvers(self, problem: LabelProblem) -> list[Any]:
         if self.algorithm == "em":
             check_full_model(self, problem.design)
-            return [BasicLaplaceRVM(problem.fit_intercept, self.tol)] * len(problem.positive)
+            tol = problem.tolerance(self.tol)
+            return [BasicLaplaceRVM(problem.fit_intercept, tol)] * len(problem.positive)
         n_starts = int(self.n_starts) if self.algorithm == "auto" else 0
-        if problem.purpose == "fold":  # which needs scores, not the last nat of evidence
-            n_starts = min(1, n_starts)
         return relevance_solvers(problem, self.tol, n_starts)
 
 
 def relevance_solvers(problem: LabelProblem, tol: float, n_starts: int) -> list[LaplaceRVM]:
     """Return the solver of each binary problem, which starts from the previous fit if it can."""
     n_problems = len(problem.positive)
-    solver = LaplaceRVM(problem.fit_intercept, tol, n_starts)
+    if problem.purpose == "fold":
+        n_starts = min(1, n_starts)
+    solver = LaplaceRVM(problem.fit_intercept, problem.tolerance(tol), n_starts)
     starts = previous_functions(problem)
     if len(starts) == n_problems:
         return [replace(solver, start=start) for start in starts]

@@ -26,6 +26,7 @@ from ..labels import (
     few_rows_notes,
     fold_predictions,
     proposed_kernels,
+    with_reversion,
 )
 from ..relevance import with_inputs
 from ..rows import is_dask
@@ -353,7 +354,7 @@ class StackedClassifier(ClassifierMixin, Mixture):
         self.members_ = []
         for candidate in chosen:
             model, problem = candidate.model, candidate.problem
-            fit = candidate.fit
+            fit = with_reversion(candidate.fit, problem)
             fit = replace(fit, attributes={"classes_": self.classes_, **fit.attributes})
             fit = with_inputs(fit, problem, linear=is_linear(model), pooled=True)
             publish(model, fit, input_attributes(self))

@@ -7,6 +7,7 @@ units of the target: `variance` (the diagonal of Phi V Phi'), `between` (all of 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
@@ -17,6 +18,8 @@ from ..linalg.blocks import ColumnBlocks
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
+
+_AT_ONCE = 2**18  # entries of the likelihoods of models whose moments are computed together
 
 
 class Covariance(Protocol):
@@ -419,33 +422,54 @@ class ModelMixture:
 
     def model(self, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the weights that a model has, their mean and a root of their covariance."""
-        idx = np.flatnonzero(self.inside[i])
-        D = (self.slab if self.slab.ndim == 1 else self.slab[i])[idx]
-        at = () if self.likelihood is None else self.likelihood[i]
-        W, z = self.W[at], self.z[at]
+        idx, mean, root = self._together(np.array([i]))
+        return idx[0], mean[0], root[0]
+
+    def _together(self, models: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return what `model` does for several models with the same number of weights."""
+        idx = np.nonzero(self.inside[models])[1].reshape(len(models), -1)
+        slab = np.broadcast_to(self.slab, self.inside.shape)[models]
+        D = np.take_along_axis(slab, idx, axis=1)
+        if self.likelihood is None:
+            W, z = np.broadcast_to(self.W, (len(models), *self.W.shape)), self.z[None]
+        else:
+            W, z = self.W[self.likelihood[models]], self.z[self.likelihood[models]]
         # Singular values: accurate where the rows are fewer than the weights or without noise.
-        U, s, Vt = np.linalg.svd(W[:, idx] * D, full_matrices=len(idx) > len(W))
-        shrink = np.ones(len(Vt))
-        shrink[: len(s)] = 1.0 / np.sqrt(1.0 + s**2)
-        root = D[:, None] * (Vt.T * shrink)
-        return idx, root[:, : len(s)] @ (shrink[: len(s)] * s * (U[:, : len(s)].T @ z)), root
+        scaled = np.take_along_axis(W, idx[:, None], axis=2) * D[:, None]
+        full = scaled.shape[2] > scaled.shape[1]
+        U, s, Vt = np.linalg.svd(scaled, full_matrices=full)
+        r = s.shape[1]
+        shrink = np.ones(Vt.shape[:2])
+        shrink[:, :r] = 1.0 / np.sqrt(1.0 + s**2)
+        root = D[:, :, None] * (np.swapaxes(Vt, 1, 2) * shrink[:, None])
+        along = shrink[:, :r] * s * np.matmul(z[:, None], U[:, :, :r])[:, 0]
+        return idx, np.matmul(root[:, :, :r], along[:, :, None])[:, :, 0], root
+
+    def _parts(self) -> Iterator[tuple[np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray]]]:
+        """Yield numbers of models, and what `model` returns for each of them."""
+        count = np.count_nonzero(self.inside, axis=1)
+        for k in np.unique(count):
+            same = np.flatnonzero(count == k)
+            step = max(1, _AT_ONCE // (self.W.shape[-2] * self.W.shape[-1]))
+            for first in range(0, len(same), step):
+                models = same[first : first + step]
+                yield models, self._together(models)
 
     def means(self) -> np.ndarray:
         """Return the mean of all weights under each model, of shape (n_models, k)."""
         means = np.zeros(self.inside.shape)
-        for i in range(len(self)):
-            idx, mean, _ = self.model(i)
-            means[i, idx] = mean
+        for models, (idx, inside, _) in self._parts():
+            means[models[:, None], idx] = inside
         return means
 
     def moments(self) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and covariance of the mixture."""
         k = self.inside.shape[1]
         means, V = np.zeros(self.inside.shape), np.zeros((k, k))
-        for i, weight in enumerate(self.weight):
-            idx, inside, root = self.model(i)
-            means[i, idx] = inside
-            V[np.ix_(idx, idx)] += weight * (root @ root.T)
+        for models, (idx, inside, root) in self._parts():
+            means[models[:, None], idx] = inside
+            covariance = self.weight[models, None, None] * (root @ np.swapaxes(root, 1, 2))
+            np.add.at(V, (idx[:, :, None], idx[:, None]), covariance)
         mean = self.weight @ means
         V += (self.weight[:, None] * (means - mean)).T @ (means - mean)
         return mean, V

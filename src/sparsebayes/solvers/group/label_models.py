@@ -122,21 +122,29 @@ class LabelModels:
         self._fit_all(chosen, factor)
         return np.array([self._fit(z, factor).log_evidence for z in chosen])
 
-    def likelihood(self, z: np.ndarray, factor: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-        """Return W and z of the likelihood exp(-|z - W w|^2/2) that the sites of a model give."""
-        tau, eta, _ = self._fit(z, factor)
-        root, count = np.sqrt(self.rows.copies * tau), self.outside.shape[1]
-        target = eta / tau - self.offset
-        data = root[:, None] * np.column_stack([self.outside, self.inside, target])
-        prior = np.eye(count, data.shape[1])
-        R = np.asarray(np.linalg.qr(np.vstack([prior, data]), mode="r"))
-        R = R[count : data.shape[1] - 1, count:]
-        return R[:, :-1], R[:, -1]
+    def likelihoods(self, chosen: np.ndarray, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return W and z of the likelihoods exp(-|z - W w|^2/2) that the sites of models give."""
+        fits = [self._fit(z, float(x)) for z, x in zip(chosen, factor, strict=True)]
+        taus, etas = np.array([fit.tau for fit in fits]), np.array([fit.eta for fit in fits])
+        count, k = self.outside.shape[1], self.inside.shape[1]
+        columns = np.column_stack([self.outside, self.inside])
+        step = max(1, int(_AT_ONCE / ((len(columns) + count) * (count + k + 1))))
+        parts = []
+        for first in range(0, len(fits), step):
+            tau, eta = taus[first : first + step], etas[first : first + step]
+            root = np.sqrt(self.rows.copies * tau)
+            data = np.zeros((len(tau), count + len(columns), count + k + 1))
+            data[:, :count, :count] = np.eye(count)  # the prior of what the other groups give
+            data[:, count:, :-1] = root[:, :, None] * columns
+            data[:, count:, -1] = root * (eta / tau - self.offset)
+            R = np.linalg.qr(data, mode="r")
+            parts.append(R[:, count : count + k, count:])
+        R = np.concatenate(parts)
+        return R[:, :, :-1], R[:, :, -1]
 
     def mixture(self, weight: np.ndarray, chosen: np.ndarray, factor: np.ndarray) -> ModelMixture:
         """Return models as a mixture; `factor` is that of the slab variances of each."""
-        parts = [self.likelihood(z, float(x)) for z, x in zip(chosen, factor, strict=True)]
-        W, target = (np.array(x) for x in zip(*parts, strict=True))
+        W, target = self.likelihoods(chosen, factor)
         slab = np.array([self._slab(x) for x in factor])
         inside = np.array([self._inside(z) for z in chosen])
         return ModelMixture(weight, inside, W, target, slab, np.arange(len(weight)))
