@@ -222,7 +222,7 @@ OF_RVM = f"{WIDTHS},{NOISES},heal,gamma heal,gamma fast,gamma em"
 OF_FORWARD = f"{WIDTHS},{NOISES},gamma no-refit"
 OF_GP = f"{WIDTHS},{NOISES},few,gamma few,neighbours"
 OF_OLS = "gamma,ard,no-intercept,input,float,array,student"
-OF_RVM_CLASSES = f"{WIDTHS},heal,gamma fast,gamma em"
+OF_RVM_CLASSES = f"{WIDTHS},gamma fast,gamma em"
 SHORT_CHAINS = {"n_chains": 2, "n_samples": 300, "n_warmup": 200}
 
 

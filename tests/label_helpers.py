@@ -1,8 +1,11 @@
 """Labels for the tests of Laplace's approximation."""
 
+from dataclasses import replace
+
 import numpy as np
 from scipy.special import expit
 
+from sparsebayes.class_probabilities import Calibration
 from sparsebayes.designs import KernelDesign
 from sparsebayes.kernels import StationaryKernel
 
@@ -34,7 +37,6 @@ def with_intercept(Phi, alpha, intercept):
 
 
 def uncalibrated(model, X):
-    """Return the scores of a classifier before they were calibrated."""
-    z = model.decision_function(X)
-    intercept = model.calibration_intercept_
-    return (z - (intercept if z.ndim > 1 else intercept[0])) / model.calibration_
+    """Return the scores of a classifier before they were calibrated, outside the rows as well."""
+    fit = replace(model._fitted, beyond=None, calibration=Calibration())
+    return fit.scores([(slice(0, len(X)), np.asarray(X, np.float64))], len(X), np.float64)

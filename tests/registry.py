@@ -320,7 +320,6 @@ ENTRIES = [
         choices={
             **KERNEL,
             "algorithm": ["auto", "fast", "em"],
-            "heal": [False, False, True],
             "class_weight": [None, None, "balanced"],
         },
         seed=1,

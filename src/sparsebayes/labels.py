@@ -34,7 +34,7 @@ from .class_probabilities import (
 from .designs import Design
 from .fitting import Note, cut_short
 from .kernels import KernelChoice, is_option
-from .posterior import Healing, Posterior
+from .posterior import Posterior
 from .predict import InputRange
 from .problem import CandidateProblem, candidate_columns, with_chosen_kernel
 from .rows import row_hashes, row_slices
@@ -179,8 +179,6 @@ class LabelFit:
         The kernel, and how it was chosen.
     link : Link
         How latent values become probabilities.
-    added : tuple of Healing, optional
-        Variance of the latent values beyond that of the posteriors.
     coupling : float or None
         How the probabilities of more than two classes are brought to sum to one.
     calibration : Calibration
@@ -208,7 +206,6 @@ class LabelFit:
     weight_precision: np.ndarray | None
     kernel: KernelChoice
     link: Link = field(default_factory=Logistic)
-    added: tuple[Healing, ...] | None = None
     coupling: float | None = None
     calibration: Calibration = field(default_factory=Calibration)
     beyond: Reversion | None = None
@@ -254,8 +251,6 @@ class LabelFit:
                 mean[:, c] = posterior.at(own)
                 continue
             mean[:, c], variance[:, c] = posterior.predict(own)
-            if self.added is not None:
-                variance[:, c] += self.added[c].variance(X, own, posterior)
         return mean, variance
 
     def scores(self, blocks: Iterable[tuple[slice, Any]], n_rows: int, dtype: Any) -> np.ndarray:
@@ -512,13 +507,16 @@ def with_reversion(fit: LabelFit, problem: LabelProblem) -> LabelFit:
     kernel, data = problem.kernel_function, problem.rows
     if kernel is None or not kernel.stationary or issparse(data.X):
         return fit
-    used = data.used
-    X = np.asarray(data.take(used[:: -(-len(used) // COMPARED_ROWS)]), dtype=np.float64)
+    used, counts = data.used, data.counts
+    some = used[:: -(-len(used) // COMPARED_ROWS)]
+    X = np.asarray(data.take(some), dtype=np.float64)
     blocks = ((part, X[part]) for part in row_slices(len(X), fit.block_rows))
     z = fit.scores(blocks, len(X), np.float64).reshape(len(X), -1)
-    count = np.bincount(data.y[used], weights=data.counts[used], minlength=problem.n_classes)
-    frequency = (count / np.sum(count))[problem.positive]
-    beyond = Reversion(kernel, *data.box(), fit.link.inverse(frequency), np.var(z, axis=0))
+    z = z - np.average(z, axis=0, weights=counts[some])
+    amplitude = np.average(z**2, axis=0, weights=counts[some])
+    total = np.bincount(data.y[used], weights=counts[used], minlength=problem.n_classes)
+    frequency = (total / np.sum(total))[problem.positive]
+    beyond = Reversion(kernel, *data.box(), fit.link.inverse(frequency), amplitude)
     return replace(fit, beyond=beyond)
 
 

@@ -1,12 +1,12 @@
 """RVMClassifier: probabilities, classes, weights, and scikit-learn's contract."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
 from scipy.special import expit
-from scipy.stats import entropy
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_blobs, make_classification, make_moons
 from sklearn.exceptions import ConvergenceWarning
@@ -27,6 +27,7 @@ from sparsebayes.class_probabilities import (
     probabilities,
 )
 from sparsebayes.estimators.rvm_classifier import RVMClassifier
+from sparsebayes.estimators.sparse_gp_classifier import SparseGPClassifier
 from sparsebayes.labels import label_folds
 from tests.label_helpers import uncalibrated
 
@@ -47,7 +48,7 @@ def _expected_failures(estimator):
         RVMClassifier("rbf", gamma="scale"),
         RVMClassifier(None, n_starts=1, warm_start=True),
         RVMClassifier("linear", fit_intercept=False, n_starts=1),
-        RVMClassifier("matern32", gamma=1.0, heal=True, class_weight="balanced", algorithm="fast"),
+        RVMClassifier("matern32", gamma=1.0, class_weight="balanced", algorithm="fast"),
     ],
     expected_failed_checks=_expected_failures,
 )
@@ -338,8 +339,6 @@ def test_errors_are_sentences():
         RVMClassifier("rbf", gamma="scale", class_weight="even").fit(X, y)
     with pytest.raises(ValueError, match="The 'tol' parameter of .* must be"):
         RVMClassifier("rbf", gamma="scale", tol=0).fit(X, y)
-    with pytest.raises(ValueError, match=r"heal=True adds a kernel function.*kernel=None"):
-        RVMClassifier(None, heal=True).fit(X, y)
     with pytest.raises(ValueError, match="continuous"):
         RVMClassifier("rbf", gamma="scale").fit(X, X[:, 0])
     with pytest.raises(ValueError, match="square matrix"):
@@ -374,34 +373,41 @@ def test_an_interrupted_fit_keeps_what_it_has(monkeypatch):
 # Far from the data.
 
 
-def test_healed_probabilities_are_undecided_far_away_and_unchanged_inside():
+@pytest.mark.parametrize("cls", [RVMClassifier, SparseGPClassifier])
+def test_probabilities_revert_to_the_class_frequencies_far_from_all_rows(cls):
     X, y = _moons(200, seed=1)
     keep = np.concatenate([np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:25]])
     X, y = X[keep], y[keep]
-    plain = RVMClassifier("rbf", gamma=1.0).fit(X, y)
-    healed = RVMClassifier("rbf", gamma=1.0, heal=True).fit(X, y)
-    np.testing.assert_array_equal(plain.active_, healed.active_)
-    inside = np.abs(healed.predict_proba(X) - plain.predict_proba(X))
-    assert np.median(inside) < 0.01
-    far = np.array([[100.0, 100.0]])
-    z_far = [uncalibrated(model, far)[0] for model in (healed, plain)]
-    assert abs(z_far[0]) < 0.8 * abs(z_far[1])
-    # The variance there is that of the latent signal.
-    z, _ = plain.posterior_.predict(plain.basis_(X))
-    expected = plain.posterior_.predict(plain.basis_(far))[1] + np.var(z)
-    np.testing.assert_allclose(
-        uncalibrated(healed, far), plain.intercept_ / np.sqrt(1 + np.pi * expected / 8)
+    model = cls("rbf", gamma=1.0).fit(X, y)
+    far = np.array([[100.0, 100.0], [-100.0, 0.0]])
+    with pytest.warns(UserWarning, match="outside the range"):
+        np.testing.assert_allclose(model.predict_proba(far)[:, 1], 0.2, atol=1e-10)
+    # Inside, and just outside, nothing jumps.
+    fit, low = model._fitted, X.min(axis=0)
+    edge = np.array([low, low - 1e-7])
+    z = fit.scores([(slice(0, 2), edge)], 2, np.float64)
+    assert z[0] == pytest.approx(z[1], abs=1e-5)
+    inside = replace(fit, beyond=None)
+    np.testing.assert_array_equal(
+        fit.scores([(slice(0, len(X)), X)], len(X), np.float64),
+        inside.scores([(slice(0, len(X)), X)], len(X), np.float64),
     )
 
 
-def test_several_classes_can_be_healed():
+def test_several_classes_revert_to_their_frequencies():
     X, y = _blobs(spread=1.0)
-    plain = RVMClassifier("rbf", gamma=0.5).fit(X, y)
-    healed = RVMClassifier("rbf", gamma=0.5, heal=True).fit(X, y)
-    far = np.array([[1e3, 1e3]])
-    assert entropy(healed.predict_proba(far)[0]) > entropy(plain.predict_proba(far)[0])
-    assert healed.score(X, y) > 0.9
-    np.testing.assert_allclose(healed.predict_proba(far).sum(axis=1), 1.0)
+    model = RVMClassifier("rbf", gamma=0.5, n_starts=1).fit(X, y)
+    with pytest.warns(UserWarning, match="outside the range"):
+        far = model.predict_proba(np.array([[1e3, 1e3]]))[0]
+    np.testing.assert_allclose(far, np.bincount(y) / len(y), atol=0.01)
+
+
+def test_a_model_without_an_intercept_keeps_the_class_frequencies():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (200, 4))
+    y = rng.random(200) < expit(1.5 * X[:, 0] - 3.0)
+    model = RVMClassifier(None, fit_intercept=False, n_starts=1).fit(X, y)
+    assert model.predict_proba(X)[:, 1].sum() == pytest.approx(np.sum(y), rel=0.15)
 
 
 # Life with scikit-learn.
