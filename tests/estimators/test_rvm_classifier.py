@@ -32,25 +32,13 @@ from sparsebayes.labels import label_folds
 from tests.label_helpers import uncalibrated
 
 
-def _expected_failures(estimator):
-    if estimator.kernel == "linear":
-        return {
-            "check_class_weight_classifiers": (
-                "a line through the origin cannot favour one class everywhere; LogisticRegression "
-                "without intercept fails it too"
-            )
-        }
-    return {}
-
-
 @parametrize_with_checks(
     [
         RVMClassifier("rbf", gamma="scale"),
         RVMClassifier(None, n_starts=1, warm_start=True),
         RVMClassifier("linear", fit_intercept=False, n_starts=1),
         RVMClassifier("matern32", gamma=1.0, class_weight="balanced", algorithm="fast"),
-    ],
-    expected_failed_checks=_expected_failures,
+    ]
 )
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
