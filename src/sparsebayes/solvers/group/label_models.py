@@ -137,7 +137,7 @@ class LabelModels:
             data[:, :count, :count] = np.eye(count)  # the prior of what the other groups give
             data[:, count:, :-1] = root[:, :, None] * columns
             data[:, count:, -1] = root * (eta / tau - self.offset)
-            R = np.linalg.qr(data, mode="r")
+            R = np.asarray(np.linalg.qr(data, mode="r"))
             parts.append(R[:, count : count + k, count:])
         R = np.concatenate(parts)
         return R[:, :, :-1], R[:, :, -1]
