@@ -31,9 +31,9 @@ _ROWS_PER_LENGTH = 5.0  # fewer rows for each length scale are too few for a for
 # Functions per different row from which rows have functions of their own.
 _NEARLY_INTERPOLATED = 1.0 / 3.0
 # Most functions of a fold: a factor on those of the fit, and some more. A path beyond its highest
-# evidence only takes time, and folds of 60 to 2,000 rows of Friedman's function select at most 1.3
+# evidence only takes time, and folds of 60 to 2,000 rows of Friedman's function select at most 1.5
 # times as many functions as the fit.
-_LONGER, _FURTHER = 1.5, 10
+_LONGER, _FURTHER = 2.0, 10
 _ENOUGH_ROWS = 500  # rows of the folds after which no further fold is fitted
 # Calibration factor of the standard deviation above which the model is wrong, not just too sure.
 _WRONG_MODEL = 3.0

@@ -361,9 +361,8 @@ class ForwardRegressor(StreamRegressor):
 
     def _solve(self, problem: Problem) -> Fit:
         lam = self.regularization
-        most = self._limit() if problem.most_terms is None else problem.most_terms
         settings = PathSettings(
-            max_terms=min(self._limit(), most),
+            max_terms=self._limit(),
             cut=self.early_stopping == "evidence",
             gp=self.refit == "gp",
             regularization=None if is_option(lam, "uniform") else float(lam),
@@ -371,4 +370,6 @@ class ForwardRegressor(StreamRegressor):
         )
         if self.early_stopping == "validation":
             return validated_fit(problem, settings)
+        if problem.most_terms is not None:
+            settings = replace(settings, max_terms=min(self._limit(), problem.most_terms))
         return select_path(problem, settings, self._many(problem))
