@@ -276,8 +276,9 @@ def groups(rows):
     ]
     return [
         "Draws of 100 rows and 60 columns in clusters of correlation .9 to 1, one to three "
-        "of them active, nothing given. A set counts as the cluster it lies in. SuSiE is the "
-        "reference implementation of `benchmarks/group.py`.",
+        "of them active, nothing given. A set counts as the cluster it lies in. The R "
+        "package susieR was not at hand: SuSiE is the reference implementation of its algorithm in "
+        "`benchmarks/group.py`. Knockoffs are those of hidimstat.",
         "",
         *markdown(["method", *scores, "draws"], lines),
         _measured(section),

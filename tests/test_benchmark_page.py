@@ -46,6 +46,30 @@ def test_the_last_row_of_a_cell_counts_and_a_line_that_is_none_is_named(tmp_path
         page.read_rows(path)
 
 
+@pytest.mark.parametrize(
+    ("small", "chosen"),
+    [
+        ([1.1, 0.85, 1.2, 1.0], "small"),  # as good as the best, up to one standard error
+        ([1.3, 1.2, 1.4, 1.3], "large"),  # worse in each part
+    ],
+)
+def test_the_simplest_setting_within_a_standard_error_of_the_best_is_chosen(small, chosen):
+    parts = {"large": (50.0, [1.0, 0.95, 1.1, 0.97]), "small": (10.0, small)}
+    rows = []
+    for method, (candidates, errors) in parts.items():
+        scores = {f"held-back error {i}, V": error for i, error in enumerate(errors)}
+        scores |= {"candidates": candidates, "RMSE, V, window 5": 1.0}
+        rows.append({"method": method, "scores": scores})
+    assert page.chosen_setting(rows)["method"] == chosen
+
+
+def test_errors_of_the_test_record_do_not_choose_a_setting():
+    held = {"held-back error 0, V": 1.0, "candidates": 3.0}
+    better = {"held-back error 0, V": 2.0, "candidates": 3.0, "RMSE, V, window 5": 0.0}
+    rows = [{"method": "a", "scores": held}, {"method": "b", "scores": better}]
+    assert page.chosen_setting(rows)["method"] == "a"
+
+
 def test_the_page_is_that_of_its_rows():
     """If not: python3 dev.py bench-page."""
     assert page.PAGE.read_text("utf-8") == page.page(page.read_rows(page.ROWS))
