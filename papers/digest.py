@@ -133,8 +133,9 @@ def sources(module: str) -> dict[str, Path]:
     return found
 
 
-def imported(source: str, module: str, is_package: bool = False) -> Iterator[str]:
-    """Yield the modules of our packages that a source imports and that make numbers."""
+@cache
+def imported(source: str, module: str, is_package: bool = False) -> tuple[str, ...]:
+    """Return the modules of our packages that a source imports and that make numbers."""
     nodes = ast.walk(ast.parse(source))
     plain = [alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names]
     named = [
@@ -142,9 +143,11 @@ def imported(source: str, module: str, is_package: bool = False) -> Iterator[str
         for base, names in _from_imports(source, module, is_package)
         for name in names
     ]
-    for name in (*plain, *named):
-        if _is_below(name, PACKAGES) and not _is_below(name, NO_NUMBERS):
-            yield name
+    return tuple(
+        name
+        for name in (*plain, *named)
+        if _is_below(name, PACKAGES) and not _is_below(name, NO_NUMBERS)
+    )
 
 
 def _from_imports(source: str, module: str, is_package: bool) -> Iterator[tuple[str, list[str]]]:
@@ -158,6 +161,7 @@ def _from_imports(source: str, module: str, is_package: bool) -> Iterator[tuple[
                 yield base, [alias.name for alias in node.names]
 
 
+@cache
 def code(source: str) -> str:
     """Return the syntax tree of a source as text, without the parts that change no number."""
     return _dump(_NumbersOnly().visit(ast.parse(source)))
@@ -213,6 +217,7 @@ def _without_text(node: _Node) -> _Node:
     return node
 
 
+@cache
 def _home(module: str, name: str) -> str:
     """Return the module that ``from module import name`` takes the name from.
 
