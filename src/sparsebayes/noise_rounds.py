@@ -42,6 +42,7 @@ from .rows import row_slices
 
 _MOST_FUNCTIONS = 200  # functions in a noise model, in order of choice: more are only slower
 _MOST_ROUNDS = 6  # rounds of a robust fit
+MANY_ROWS, _SAMPLE_ROWS = 2000, 1000  # of an exact process, above which some rows choose weights
 _FAR = 1.5  # standard deviations of the target at which a constant runs away from it
 _SETTLED = 0.02  # mean change of robust weights, which are 1 on average, at which they have settled
 
@@ -169,6 +170,25 @@ def input_noise(first: Round, refit: Callable[[Data, Fit], Round]) -> Round:
     )
     better = second.fit.noise.model is not None and second.score() > first.score()
     return second if better else first
+
+
+def sampled_input_noise(method: Method, problem: Problem) -> Round:
+    """Fit the rounds to a sample of the rows, then all rows once, with the weights of the last.
+
+    For an exact process of many rows: its factorisation takes longest, and the noise of a thousand
+    rows says how it depends on the inputs.
+    """
+    data, rng = problem.rows, np.random.default_rng(problem.seed)
+    rows = np.sort(rng.choice(data.used, _SAMPLE_ROWS, replace=False))
+    first = solve_round(method, problem.trial(data=data.subset(rows)))
+    sample = input_noise(first, lambda data, fit: refit_round(method, first, data, fit))
+    if sample.problem is not first.problem:  # weights are worth while
+        assert sample.fit.noise.model is not None
+        variance = data.reduce(_NoiseJob(sample.fit.model, sample.fit.noise.model))
+        precision, _ = _precisions(np.sqrt(variance), data.counts)
+        problem = replace(problem, data=replace(data, weight=data.counts, precision=precision))
+    last = solve_round(method, problem)
+    return _with_noise(last.with_noise(sample.fit.noise, last.loo.noise), varies=True)
 
 
 def robust_rounds(method: Method, last: Round, choose_kernel: ChooseKernel) -> Round:

@@ -18,9 +18,11 @@ from .data import Data
 from .fitting import ConstantTarget, Fit, Method, Note
 from .kernels import is_option
 from .noise_rounds import (
+    MANY_ROWS,
     input_noise,
     refit_round,
     robust_rounds,
+    sampled_input_noise,
     settled,
     solve_round,
     with_known_variances,
@@ -80,7 +82,9 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
         problem = with_known_variances(problem, noise)
     if problem.kernel is None:
         problem = with_kernel(method, problem)
-    last = solve_round(method, problem)
+    is_large = method.process == "exact" and len(problem.rows.used) > MANY_ROWS
+    is_sampled = is_large and noise.depends_on_inputs and not noise.robust
+    last = sampled_input_noise(method, problem) if is_sampled else solve_round(method, problem)
     if last.fit.loo is None:  # not a Gaussian posterior
         return last.fit
     if noise.learnt and not noise.one_level and not 0.0 < last.loo.fitted_noise < np.inf:
@@ -92,7 +96,7 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
         last = with_variance_of_rows(last, noise)
     elif noise.robust:
         last = robust_rounds(method, last, with_kernel)
-    elif noise.depends_on_inputs:
+    elif noise.depends_on_inputs and not is_sampled:
         last = input_noise(last, lambda data, fit: refit_round(method, last, data, fit))
     if noise.learnt and last.fit.noise.tail is None:
         last = last.with_tail(last.residual_tail)
