@@ -1,6 +1,7 @@
 """Kernel families: formulas, slopes, dtypes, and how gamma is read."""
 
 import pickle
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -152,6 +153,27 @@ def test_the_rough_kernel_is_a_product_over_inputs_and_the_sum_adds_a_smooth_one
     for kernel, expected in rough_and_sum(*rows):
         np.testing.assert_allclose(kernel.bind(rows[1])(rows[0]), expected, rtol=1e-12)
         np.testing.assert_array_equal(kernel.diagonal(rows[0]), 1.0)
+
+
+def test_the_additive_kernel_is_a_sum_over_sets_of_inputs(rows):
+    X, Z = rows
+    rate, weight = np.array([0.5, 1.0, 2.0]), np.array([0.3, 2.0, 0.7])
+    each = [
+        w * np.exp(-r * cdist(X[:, [j]], Z[:, [j]]))
+        for j, (r, w) in enumerate(zip(rate, weight, strict=True))
+    ]
+    sets = [s for k in range(4) for s in combinations(range(3), k)]
+    expected = sum(np.prod([each[j] for j in s], axis=0) for s in sets) / np.prod(1.0 + weight)
+    kernel = StationaryKernel("additive", np.stack([rate, weight]))
+    np.testing.assert_allclose(kernel.bind(Z)(X), expected, rtol=1e-12)
+    np.testing.assert_allclose(np.diag(kernel.bind(X)(X)), kernel.diagonal(X), rtol=1e-12)
+
+
+def test_an_input_of_rate_or_weight_zero_has_no_part_in_an_additive_kernel(rows):
+    X, Z = rows
+    first = StationaryKernel("additive", np.array([[1.0], [0.5]])).bind(Z[:, :1])(X[:, :1])
+    all_three = StationaryKernel("additive", np.array([[1.0, 0.0, 3.0], [0.5, 2.0, 0.0]]))
+    np.testing.assert_allclose(all_three.bind(Z)(X), first, rtol=1e-14)
 
 
 def test_laplacian_of_one_gamma_is_that_of_scikit_learn(rows):

@@ -4,6 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.special import ndtri
+from scipy.stats import spearmanr
 
 from sparsebayes import SparseGPClassifier, SparseGPRegressor
 from sparsebayes.export import export_model
@@ -165,3 +166,16 @@ def test_scores_alone_hide_the_inputs_themselves():
     assert model.warp_.alone
     far = np.column_stack([[X[:, 0].max(), 2 * X[:, 0].max()], [0.3, 0.3]])
     np.testing.assert_allclose(*model.predict_proba(far))  # scores are constant beyond the range
+
+
+def test_ranks_of_all_inputs_are_uniform_and_alone():
+    rng = np.random.default_rng(0)
+    X = np.column_stack(
+        [rng.standard_normal(400), np.exp(rng.standard_normal(400)), np.arange(400) % 2.0]
+    )
+    Z = Warp.to_ranks(X)(X)
+    np.testing.assert_array_equal(Z[:, :2], 0.0)
+    np.testing.assert_array_equal(Z[:, 2], X[:, 2])  # two values have no ranks
+    for ranks, x in zip(Z[:, 3:].T, X.T, strict=False):
+        np.testing.assert_allclose(np.sort(ranks), (np.arange(400) + 0.5) / 400, atol=0.02)
+        assert spearmanr(ranks, x).statistic > 0.999

@@ -7,7 +7,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 import sparsebayes as sb
-from sparsebayes.kernels import STATIONARY, StationaryKernel, kernel_of_lengths, widths
+from sparsebayes.kernels import LEARNT, StationaryKernel, kernel_of_lengths, widths
 from sparsebayes.kernels import evidence as evidence_module
 from sparsebayes.kernels.evidence import JITTER, ExactEvidence, NystroemEvidence
 from sparsebayes.kernels.widths import (
@@ -38,6 +38,8 @@ def lam_and_noise(q):
 
 
 def lengths(family):
+    if family == "additive":
+        return np.append(LOG_LENGTH, 0.5 * LOG_LENGTH - 0.3)
     return SUM_LENGTHS if family == "sum" else LOG_LENGTH
 
 
@@ -100,12 +102,12 @@ def assert_information(evidence, covariance, T, q):
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("bound", [False, True])
-@pytest.mark.parametrize("family", STATIONARY)
+@pytest.mark.parametrize("family", LEARNT)
 def test_gradients_equal_central_differences(family, bound, weighted):
     X, T, weight = problem()
     # Centres that are rows have r = 0, where exponential kernels have a kink and their differences
     # are rounding; the others have none.
-    Z = X[:12] + (0.05 if family in ("matern12", "laplacian", "sum") else 0.0)
+    Z = X[:12] + (0.05 if family in ("matern12", "laplacian", "sum", "additive") else 0.0)
     weight = weight if weighted else None
     assert_gradient(NystroemEvidence(X, T, Z, family, weight=weight, bound=bound), q=2)
 
@@ -115,7 +117,7 @@ def test_gradient_of_the_exponential_kernel_survives_centres_that_are_rows():
     assert_gradient(NystroemEvidence(X, T, X[:12], "matern12"), q=2, rtol=1e-3)
 
 
-@pytest.mark.parametrize("family", ["rbf", "matern32", "laplacian", "sum"])
+@pytest.mark.parametrize("family", ["rbf", "matern32", "laplacian", "sum", "additive"])
 def test_information_is_that_of_the_dense_covariance(family):
     X, T, weight = problem()
     root, Z = np.sqrt(weight)[:, None], X[:12]
@@ -137,13 +139,15 @@ def test_information_is_that_of_the_dense_covariance(family):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("family", ["rbf", "matern52", "matern32", "rq", "laplacian", "sum"])
+@pytest.mark.parametrize(
+    "family", ["rbf", "matern52", "matern32", "rq", "laplacian", "sum", "additive"]
+)
 def test_gradients_of_the_exact_evidence_equal_central_differences(family, weighted):
     X, T, weight = problem()
     assert_gradient(ExactEvidence(X, T, family, weight=weight if weighted else None), q=2)
 
 
-@pytest.mark.parametrize("family", STATIONARY)
+@pytest.mark.parametrize("family", LEARNT)
 def test_nystroem_evidence_is_the_dense_normal_density(family):
     X, T, _ = problem()
     Z = X[:12]
@@ -159,7 +163,7 @@ def test_nystroem_evidence_is_the_dense_normal_density(family):
     assert value == pytest.approx(dense, rel=1e-12)
 
 
-@pytest.mark.parametrize("family", STATIONARY)
+@pytest.mark.parametrize("family", LEARNT)
 def test_the_bound_lies_below_the_exact_evidence_and_the_nystroem_evidence(family):
     X, T, _ = problem(n=40, q=1)
     for log_lam in (-6.0, -2.0, 1.0):
@@ -173,7 +177,7 @@ def test_the_bound_lies_below_the_exact_evidence_and_the_nystroem_evidence(famil
 
 
 @pytest.mark.parametrize("bound", [False, True])
-@pytest.mark.parametrize("family", STATIONARY)
+@pytest.mark.parametrize("family", LEARNT)
 def test_all_rows_as_centres_are_the_exact_process(family, bound):
     X, T, _ = problem(n=40)
     point = lengths(family), *lam_and_noise(2)
@@ -655,3 +659,29 @@ def test_values_far_outside_do_not_hide_the_others(code):
     errors = [np.mean((m.predict(X[200:]) - y[200:]) ** 2) for m in (clean, model)]
     assert errors[1] < 1.5 * errors[0]  # 30 times as much with the standard deviation as unit
     assert np.argmin(model.feature_relevance_) == 2
+
+
+def test_an_additive_function_has_an_additive_kernel():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (300, 4))
+    f = np.floor(3 * X[:, 0]) + np.abs(X[:, 1]) + (X[:, 2] > 0.2)
+    y = f + 0.1 * rng.standard_normal(300)
+    additive, product = (
+        widths.learn_widths(X, y, family=family, process="exact")
+        for family in ("additive", "laplacian")
+    )
+    assert additive.log_evidence > product.log_evidence + 10.0
+    assert additive.gamma.shape == (2, 4)
+    assert additive.relevance[3] < 0.02
+    assert np.all(additive.relevance[:3] > 0.02)
+    assert additive.n_lengths == 8
+
+
+def test_units_of_the_inputs_of_an_additive_kernel_change_rates_alone():
+    rng = np.random.default_rng(0)
+    X, unit = rng.uniform(-1, 1, (120, 3)), np.array([1e-3, 1.0, 1e4])
+    y = np.sin(3 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(120)
+    rates, weights = widths.learn_widths(X, y, family="additive").gamma
+    scaled = widths.learn_widths(X * unit, y, family="additive").gamma
+    np.testing.assert_allclose(scaled[0] * unit, rates, rtol=1e-3)
+    np.testing.assert_allclose(scaled[1], weights, rtol=1e-3)

@@ -405,11 +405,13 @@ class InputRange:
         margin = np.full(X.shape[1], np.inf)
         if kernel.family is None:
             margin[columns] = (high - low)[columns]
-        elif isinstance(kernel.family, str) and kernel.family in (*FAMILIES, "sum"):
+        elif isinstance(kernel.family, str) and kernel.family in (*FAMILIES, "sum", "additive"):
             with np.errstate(divide="ignore"):
                 if kernel.family == "sum":
                     smooth, rough = np.asarray(kernel.gamma)
                     length = np.minimum(1.0 / np.sqrt(2.0 * smooth), 1.0 / rough)
+                elif kernel.family == "additive":
+                    length = 1.0 / np.asarray(kernel.gamma)[0]
                 else:
                     length = 1.0 / np.sqrt(2.0 * np.asarray(kernel.gamma))
             own = length if kernel.warp is None else length[: X.shape[1]]

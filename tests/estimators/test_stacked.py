@@ -5,7 +5,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from sparsebayes import RVMRegressor
+from sparsebayes import RVMRegressor, SparseGPRegressor
 from sparsebayes.estimators.stacked import StackedRegressor
 
 RNG = np.random.default_rng(0)
@@ -37,7 +37,7 @@ def test_everything_that_was_compared_is_said(positive):
         "linear",
         "linear of log y",
         "Gaussian process",
-        "Gaussian process of unwarped inputs",
+        "additive process",
         "Gaussian process of log y",
     ]
     assert sum(table["weight"]) == pytest.approx(1.0)
@@ -46,6 +46,25 @@ def test_everything_that_was_compared_is_said(positive):
     assert table["error"][best] == 0.0
     assert "models compared" in positive.notes_[0]
     assert positive.members_[0].name in positive.notes_[1]
+
+
+def test_a_sum_of_functions_of_single_inputs_is_predicted_by_the_additive_process():
+    rng = np.random.default_rng(0)
+    Z = np.exp(rng.standard_normal((400, 6)))
+    f = np.abs(np.log(Z)).sum(axis=1)
+    y = f + 0.3 * rng.standard_normal(400)
+    model = StackedRegressor(target_transform=None).fit(Z[:200], y[:200])
+    weights = dict(zip(model.choices_["member"], model.choices_["weight"], strict=True))
+    assert weights["additive process"] > 0.2
+    alone = SparseGPRegressor().fit(Z[:200], y[:200])
+    errors = [np.mean((m.predict(Z[200:]) - f[200:]) ** 2) for m in (model, alone)]
+    assert errors[0] < 0.9 * errors[1]
+
+
+@pytest.mark.parametrize("params", [{"kernel": "rbf"}, {"gamma": 0.5}, {"prefer": "small"}])
+def test_a_kernel_that_was_asked_for_has_no_additive_process_beside_it(params):
+    model = StackedRegressor(**params).fit(X[:60], SIGNED[:60])
+    assert "additive process" not in model.choices_["member"]
 
 
 def test_members_are_ordered_by_weight_and_the_first_is_the_regressor(positive):

@@ -40,22 +40,25 @@ class SparseGPRegressor(SparseRegressor):
     kernel : str or callable, default="auto"
         ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
         (``exp(-sum_j gamma_j |x_j - z_j|)``) and ``"sum"`` (matern52 plus laplacian, each with its
-        own length scales); ``"auto"`` (the smooth kernel of highest evidence, or the sum if its
-        leave-one-out predictions are better); or any positive definite kernel of
-        ``sklearn.metrics.pairwise.pairwise_kernels``, by name or as a callable.
+        own length scales); ``"additive"`` (``prod_j (1 + w_j exp(-gamma_j |x_j - z_j|))``, a sum of
+        functions of single inputs, of pairs and so on); ``"auto"`` (the smooth kernel of highest
+        evidence, or the sum if its leave-one-out predictions are better); or any positive definite
+        kernel of ``sklearn.metrics.pairwise.pairwise_kernels``, by name or as a callable.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
         Kernel coefficient: all stationary kernels but the laplacian are functions of ``gamma |x -
         z|^2``, as in ``exp(-gamma |x - z|^2)``. A large gamma is a narrow kernel. ``"ard"`` learns
         one per input, ``"evidence"`` one for all, and ``"auto"`` uses the one that predicts better.
         ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the median
         distance between rows. An array has one value per input; for ``kernel="sum"`` it has two
-        rows, one for the matern52 (smooth) and one for the laplacian (rough) part.
+        rows, one for the matern52 (smooth) and one for the laplacian (rough) part, and for
+        ``"additive"`` a row of rates and a row of weights.
     warp : {"auto", True, False}, default="auto"
         Append normal scores of the inputs (ranks mapped to quantiles of the normal distribution) as
         further inputs of the kernel, with their own length scales. ``"auto"`` does so for skewed or
-        heavy-tailed inputs, True for all inputs with ten or more distinct values. Requires learnt
-        length scales (a gamma of ``"auto"``, ``"ard"`` or ``"evidence"``) and ``neighbours=0``;
-        otherwise ``"auto"`` is False, and True raises an error.
+        heavy-tailed inputs, True for all inputs with ten or more distinct values. The additive
+        kernel replaces the latter by their ranks, from 0 to 1, unless `warp` is False. Requires
+        learnt length scales (a gamma of ``"auto"``, ``"ard"`` or ``"evidence"``) and
+        ``neighbours=0``; otherwise ``"auto"`` is False, and True raises an error.
     noise_variance : {"learn", "input"}, float or array of shape (n_samples,), default="learn"
         ``"learn"`` estimates one variance for all rows. ``"input"`` also estimates how it depends
         on the inputs, and keeps that model if it predicts better (see `noise_model_`). A float or

@@ -38,10 +38,12 @@ from .target_transform import (
 # Parameters that all members share with the mixture.
 _SHARED = ("fit_intercept", "cache_size", "random_state", "verbose")
 _EXACT_ROWS = 4_500  # rows up to which max_terms="auto" is the exact process
-# Rows up to which there are a process of the inputs as they are beside that of their scores, and
-# one of log y. At 4,000 rows these took ten seconds more, and RMSE was no better on three tables.
+# Rows up to which there is a process of log y. At 4,000 rows RMSE was no better on three tables.
 _FEW_ROWS = 2_000
 _MOST_COLUMNS = 2_000  # inputs of a linear model
+_PROCESS = "Gaussian process"  # the name of the first
+# Inputs of an additive kernel, which has one pass over the kernel matrix for each.
+_MOST_ADDITIVE = 40
 # Leave-one-out RMSE of a model of log y over that of y, above which it is left out: it may describe
 # small values well, and the mean of large ones badly.
 _WORSE = 1.01
@@ -103,18 +105,19 @@ class Member(FittedMember):
 class StackedRegressor(Mixture, TargetRegressor):
     """A mixture of Gaussian processes and linear models, weighted by leave-one-out density.
 
-    The members are a Gaussian process, sparse linear models and, up to 2,000 rows, a Gaussian
-    process without normal scores of the inputs (if the first one has them) and one of the logarithm
-    of a positive target. The latter uses the kernel of another member, which saves time. A model of
-    the logarithm gets weight 0 if its mean predicts worse: its leave-one-out RMSE is more than 1 %
-    above that of the best model of y. The weights of the others maximise the leave-one-out log
-    density of the mixture (stacking of predictive distributions). All predictions are those of the
-    mixture.
+    The members are a Gaussian process, a second one with an additive kernel of the ranks of the
+    inputs (up to 4,500 rows), sparse linear models and, up to 2,000 rows, a Gaussian process of the
+    logarithm of a positive target, which shares the kernel of the first. A model of the logarithm
+    gets weight 0 if its mean predicts worse: its leave-one-out RMSE is more than 1 % above that of
+    the first process. The weights of the others maximise the leave-one-out log density of the
+    mixture (stacking of predictive distributions). All predictions are those of the mixture.
 
     Parameters
     ----------
     kernel, gamma, warp, likelihood, fit_intercept, cache_size, random_state, verbose
-        Parameters of the Gaussian processes; see `SparseGPRegressor`.
+        Parameters of the Gaussian processes; see `SparseGPRegressor`. The additive process is
+        fitted only with ``kernel="auto"``, a gamma of ``"auto"`` or ``"ard"``,
+        ``max_terms="auto"`` and at most 40 inputs.
     noise_variance : {"input", "learn"}, float or array of shape (n_samples,), default="input"
         ``"input"`` lets the noise variance depend on the inputs if that predicts better;
         ``"learn"`` has one variance. A float or an array is a known variance of y; models of log y
@@ -169,8 +172,8 @@ class StackedRegressor(Mixture, TargetRegressor):
     >>> X = rng.uniform(-2, 2, (150, 2))
     >>> y = np.exp(np.sin(2 * X[:, 0]) + 0.3 * rng.standard_normal(150))
     >>> model = StackedRegressor().fit(X, y)
-    >>> model.choices_["member"]
-    ['linear', 'linear of log y', 'Gaussian process', 'Gaussian process of log y']
+    >>> model.choices_["member"][2:]
+    ['Gaussian process', 'additive process', 'Gaussian process of log y']
     >>> model.members_[0].name
     'Gaussian process of log y'
     """
@@ -267,13 +270,10 @@ class StackedRegressor(Mixture, TargetRegressor):
             of_log = is_small
         kernel = None
         if of_y:
-            process = candidates.add("Gaussian process", self._process(n))
-            warped = process.model._fitted.kernel.warp is not None and self.warp is not True
-            if is_small and warped and candidates.goes_on:
-                # The family is that of the first, so that only its length scales are searched.
-                unwarped = self._process(n, kernel=process.model.kernel_, warp=False)
-                candidates.add("Gaussian process of unwarped inputs", unwarped)
-            kernel = candidates.best_kernel()
+            process = candidates.add(_PROCESS, self._process(n))
+            kernel = process.model._fitted.kernel
+            if self._has_additive(n, process.model.n_features_in_) and candidates.goes_on:
+                candidates.add("additive process", self._process(n, kernel="additive", gamma="ard"))
         if of_log and candidates.goes_on:
             process = candidates.add("Gaussian process of log y", self._process(n), True, kernel)
             kernel = process.model._fitted.kernel if kernel is None else kernel
@@ -287,6 +287,13 @@ class StackedRegressor(Mixture, TargetRegressor):
                 name = "functions of log y" if log else "functions"
                 if candidates.goes_on:
                     candidates.add(name, self._functions(), log, kernel)
+
+    def _has_additive(self, n_rows: int, n_inputs: int) -> bool:
+        """Tell whether a process with an additive kernel is fitted beside that of all inputs."""
+        learns = is_option(self.kernel, "auto") and is_option(self.gamma, "auto", "ard")
+        learns = learns and is_option(self.max_terms, "auto")
+        is_fast = n_rows <= _EXACT_ROWS and n_inputs <= _MOST_ADDITIVE
+        return learns and is_fast and self.prefer != "small"
 
     def _process(self, n_rows: int, **changes: Any) -> SparseGPRegressor:
         exact = is_option(self.max_terms, "auto") and n_rows <= _EXACT_ROWS
@@ -538,15 +545,9 @@ class _Candidates:
             notes.append((message, ConvergenceWarning))
         return notes
 
-    def best_kernel(self) -> KernelChoice:
-        """Return the kernel of the process of highest leave-one-out density."""
-        kernels = [(k, m) for k, m in enumerate(self.members) if m.model.kernel is not None]
-        best = max(kernels, key=lambda pair: self.counts @ self.loo[pair[0]].log_density(self.y))
-        return best[1].model._fitted.kernel
-
     def with_good_means(self) -> list[int]:
-        """Return the members but models of log y whose means are worse than the best of y."""
+        """Return the members but models of log y whose means are worse than the process of y."""
         errors = [self.counts @ np.square(self.y - part.mean) for part in self.loo]
-        of_y = [e for e, m in zip(errors, self.members, strict=True) if not m.log]
+        of_y = [e for e, m in zip(errors, self.members, strict=True) if m.name == _PROCESS]
         most = _WORSE**2 * min(of_y, default=np.inf)
         return [k for k, m in enumerate(self.members) if not m.log or errors[k] <= most]

@@ -18,7 +18,9 @@ from .choice import (
 from .formulas import (
     FAMILIES,
     FEW_ROWS,
+    LEARNT,
     STATIONARY,
+    BoundAdditive,
     BoundKernel,
     BoundLaplacian,
     BoundStationary,
@@ -37,7 +39,9 @@ from .warp import Warp, WarpedKernel
 __all__ = [
     "FAMILIES",
     "FEW_ROWS",
+    "LEARNT",
     "STATIONARY",
+    "BoundAdditive",
     "BoundKernel",
     "BoundLaplacian",
     "BoundStationary",

@@ -20,7 +20,7 @@ from ..callbacks import Reporter
 from ..rows.executors import few_blas_threads
 from .formulas import (
     FAMILIES,
-    STATIONARY,
+    LEARNT,
     Gamma,
     GammaOption,
     Kernel,
@@ -67,7 +67,7 @@ class KernelSpec:
     @property
     def stationary(self) -> bool:
         """True where the family has length scales that can be learnt."""
-        return is_option(self.family, "auto", *STATIONARY)
+        return is_option(self.family, "auto", *LEARNT)
 
     @property
     def learns(self) -> bool:
@@ -199,7 +199,7 @@ def choose_kernel(
         family = choose_family(X, y, gamma, sample_weight=weight, random_state=seed)
         return KernelChoice(family, gamma)
     if not spec.stationary:
-        names = ", ".join(map(repr, STATIONARY))
+        names = ", ".join(map(repr, LEARNT))
         raise ValueError(
             f"gamma={gamma!r} requires kernel='auto' or one of {names}. With "
             f"kernel={spec.family!r} use gamma='scale', 'median' or a number."
@@ -224,7 +224,9 @@ def _learn_kernel(
     from .widths import learn_widths, propose_widths
 
     warp = None
-    if spec.warp is not False:
+    if spec.warp is not False and spec.family == "additive":
+        warp = Warp.to_ranks(X, weight)
+    elif spec.warp is not False:
         warp = Warp.from_rows(X, weight, every=spec.warp is True)
         if warp is not None and spec.warp == "scores":
             warp = replace(warp, alone=True)

@@ -22,6 +22,11 @@ distance follows (docs/theory/widths.md):
     sum        (1 - p) matern52 + p laplacian           smooth plus rough, each with its own widths:
                                                         gamma has two rows; p is the rough share
 
+One more is for functions that are sums of functions of single inputs, of pairs and so on, the fewer
+inputs the larger. Its gamma has two rows, the rates g and the weights w of the inputs:
+
+    additive   prod_j (1 + w_j exp(-g_j |x_j - z_j|)) / (1 + w_j)
+
 Any other name, and callables, go to scikit-learn's ``pairwise_kernels``.
 """
 
@@ -42,7 +47,8 @@ from ..rows.spread import Spread, gamma_in_range
 
 _WIDTHS = ("auto", "scale", "median", "evidence", "ard")
 FAMILIES = ("rbf", "matern52", "matern32", "matern12", "rq")
-STATIONARY = (*FAMILIES, "laplacian", "sum")  # those whose widths can be learnt
+STATIONARY = (*FAMILIES, "laplacian", "sum")  # those of which all methods have formulas
+LEARNT = (*STATIONARY, "additive")  # those whose widths can be learnt
 BoundKernel: TypeAlias = Callable[[Array], Array]  # of rows X: k(X, Z)
 Gamma: TypeAlias = float | np.ndarray  # one rate for all inputs, or one for each
 GammaOption: TypeAlias = ArrayLike  # a name such as "scale", or what becomes a `Gamma`
@@ -76,11 +82,12 @@ class StationaryKernel:
 
     Parameters
     ----------
-    family : {"rbf", "matern52", "matern32", "matern12", "rq", "laplacian", "sum"}
+    family : {"rbf", "matern52", "matern32", "matern12", "rq", "laplacian", "sum", "additive"}
         The formula.
     gamma : float or array of shape (n_features,)
         One rate for all inputs or one for each: the larger, the narrower the functions. For
-        ``"sum"`` an array of shape (2, n_features): of the smooth part and of the rough part.
+        ``"sum"`` an array of shape (2, n_features): of the smooth part and of the rough part. For
+        ``"additive"`` rates and weights.
     share : float, default=0.5
         For ``"sum"`` the share of the rough part in the variance.
 
@@ -104,6 +111,8 @@ class StationaryKernel:
             return BoundLaplacian(self.gamma, Z)
         if self.family == "sum":
             return BoundSum(self.gamma, self.share, Z)
+        if self.family == "additive":
+            return BoundAdditive(self.gamma, Z)
         return BoundStationary(self.family, self.gamma, Z)
 
     def diagonal(self, X: Array) -> np.ndarray:
@@ -429,6 +438,75 @@ class BoundSum:
         return np.concatenate([smooth[0], rough[0], [share]]), at_rows, at_centres
 
 
+class BoundAdditive(BoundLaplacian):
+    """The product of ``1 + weight * exponential``, one per input, with its centres.
+
+    Multiplied out it is a sum over all sets of inputs, a set having the product of its weights: a
+    function is a constant plus functions of single inputs, of pairs, and so on.
+
+    Parameters
+    ----------
+    gamma : array of shape (2, n_features)
+        Rates and weights of the inputs.
+    Z : array of shape (n_centres, n_features)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.kernels import BoundAdditive
+    >>> bound = BoundAdditive([[1.0, 1.0], [1.0, 1.0]], np.array([[0.0, 0.0]]))
+    >>> bound(np.array([[0.0, 0.0], [99.0, 0.0], [99.0, 99.0]]))[:, 0]
+    array([1.  , 0.5 , 0.25])
+    """
+
+    def __init__(self, gamma: ArrayLike, Z: Array) -> None:
+        rate, weight = np.asarray(gamma, dtype=np.float64)
+        super().__init__(np.where(weight > 0.0, rate, 0.0), Z)
+        self._weight = np.broadcast_to(weight, Z.shape[1:])
+
+    def __call__(self, X: Array, out: Array | None = None) -> Array:
+        """Return k(X, Z)."""
+        A = self._scaled(X)
+        xp = namespace(A)
+        U = asarray_like(A, np.empty((len(A), len(self._B)))) if out is None else out
+        for rows, distances in self._passes(A):
+            block = U[rows]
+            block[...] = 1.0
+            for j, E in distances:
+                xp.negative(E, out=E)
+                xp.exp(E, out=E)
+                E *= float(self._weight[j])
+                E += 1.0
+                block *= E
+            block *= float(np.prod(1.0 / (1.0 + self._weight[self._used])))
+        return U
+
+    def length_derivatives(
+        self, W: Array, X: Array, U: Array, V: Array | None, parts: Sequence[Array]
+    ) -> tuple[np.ndarray, Array, Array | None]:
+        """Return the sums for the log lengths, then those for the log weights of all inputs."""
+        (K,) = parts
+        xp, d = namespace(K), self._n_features
+        gradient, shape = np.zeros(2 * d), (2 * d, U.shape[1])
+        at_rows = asarray_like(K, np.zeros((len(X), *shape)))
+        at_centres = None if V is None else asarray_like(K, np.zeros((len(self._B), *shape)))
+        for rows, distances in self._passes(self._scaled(X)):
+            for j, D in distances:
+                w = float(self._weight[j])
+                R = xp.exp(-D)
+                R *= w
+                R /= R + 1.0  # the share of this input in the factor
+                D *= R
+                R -= w / (1.0 + w)
+                for place, E in ((j, D), (d + j, R)):
+                    E *= K[rows]
+                    gradient[place] += float(W[rows].ravel() @ E.ravel())
+                    at_rows[rows, place] = E @ U
+                    if V is not None and at_centres is not None:
+                        at_centres[:, place] += E.T @ V[rows]
+        return gradient, at_rows, at_centres
+
+
 BoundFamily: TypeAlias = BoundStationary | BoundLaplacian | BoundSum
 
 
@@ -465,7 +543,7 @@ def kernel_of_lengths(family: str, lengths: np.ndarray) -> StationaryKernel:
     """Return the kernel of these log length scales.
 
     For ``"sum"`` they are those of the smooth part, those of the rough part, and the log odds of
-    the share of the latter.
+    the share of the latter; for ``"additive"`` log lengths and log weights.
     """
     if family == "laplacian":
         return StationaryKernel(family, np.exp(-lengths))
@@ -473,6 +551,9 @@ def kernel_of_lengths(family: str, lengths: np.ndarray) -> StationaryKernel:
         smooth, rough = lengths[:-1].reshape(2, -1)
         gamma = np.stack([0.5 * np.exp(-2.0 * smooth), np.exp(-rough)])
         return StationaryKernel(family, gamma, float(expit(lengths[-1])))
+    if family == "additive":
+        length, weight = lengths.reshape(2, -1)
+        return StationaryKernel(family, np.stack([np.exp(-length), np.exp(weight)]))
     return StationaryKernel(family, 0.5 * np.exp(-2.0 * lengths))
 
 
@@ -595,14 +676,14 @@ def resolve_gamma(
 
     ``"scale"`` is 1 / (n_features * X.var()) as in SVR, ``"median"`` is 1 / (2 m^2) with m the
     median distance between (at most `n_pairs`) evenly spaced rows. Weights act as repetition.
-    The kernel ``"sum"`` takes numbers in two rows.
+    The kernels ``"sum"`` and ``"additive"`` take numbers in two rows.
     """
-    two = isinstance(kernel, str) and kernel == "sum"
+    two = isinstance(kernel, str) and kernel in ("sum", "additive")
     if two and np.shape(gamma)[:1] != (2,):
+        what = "a smooth and a rough part" if kernel == "sum" else "rates and weights"
         raise ValueError(
-            "kernel='sum' has a smooth and a rough part. Learn their length scales "
-            "(gamma='ard' or 'evidence'), or pass a gamma of two rows, one per part; got "
-            f"gamma={gamma!r}."
+            f"kernel={kernel!r} has {what}. Learn them (gamma='ard' or 'evidence'), or pass a "
+            f"gamma of two rows; got gamma={gamma!r}."
         )
     if isinstance(gamma, str):
         if gamma == "scale":
@@ -652,12 +733,12 @@ def make_kernel(
     """
     if callable(kernel):
         return PairwiseKernel(kernel)
-    if kernel in STATIONARY:
+    if kernel in LEARNT:
         return StationaryKernel(kernel, gamma, share)
     from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS
 
     if kernel not in PAIRWISE_KERNEL_FUNCTIONS:
-        names = sorted({*STATIONARY, *PAIRWISE_KERNEL_FUNCTIONS})
+        names = sorted({*LEARNT, *PAIRWISE_KERNEL_FUNCTIONS})
         raise ValueError(
             f"kernel={kernel!r} is not valid{suggestion(kernel, names)}. Use 'auto', one of "
             f"{', '.join(names)}, 'precomputed', a callable, or None for the columns of X."
@@ -665,6 +746,6 @@ def make_kernel(
     if np.ndim(gamma) and kernel in ("poly", "polynomial", "sigmoid", "chi2"):
         raise ValueError(
             f"kernel={kernel!r} requires a single gamma; one gamma per input is available for "
-            f"{', '.join(STATIONARY)}."
+            f"{', '.join(LEARNT)}."
         )
     return PairwiseKernel(kernel, {"gamma": gamma, "degree": degree, "coef0": coef0})

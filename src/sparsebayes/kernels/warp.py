@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from .._array import Array, asarray_like, is_torch, namespace
 from .formulas import BoundKernel, StationaryKernel
@@ -59,6 +59,14 @@ class Warp:
     knots: tuple[np.ndarray, ...]
     scores: tuple[np.ndarray, ...]
     alone: bool = False
+
+    @classmethod
+    def to_ranks(cls, X: np.ndarray, weight: np.ndarray | None = None) -> Warp | None:
+        """Return the map to ranks alone, from 0 to 1, of all inputs of ten values."""
+        warp = cls.from_rows(X, weight, every=True)
+        if warp is None:
+            return None
+        return cls(warp.inputs, warp.knots, tuple(ndtr(score) for score in warp.scores), True)
 
     @classmethod
     def from_rows(

@@ -80,7 +80,8 @@ _REFINE_FEW, _REFINE = Stage(1500, 0, 6, 0.2), Stage(5000, 500, 6, 0.5)
 # Of an exact process, in parts of 1,000: with fewer rows for each input the lengths follow the
 # draw of the rows (food_deliveries, 37 inputs: RMSE 2.01 from 1,000 rows, 1.89 from 2,480).
 _REFINE_EXACT, _ROWS_PER_INPUT = Stage(1000, 0, 6, 0.2), 80
-_ALL = Stage(800, 0, 40, 0.02)  # the first stage where it has all rows
+_RACE = 8  # evaluations after which the better of two starts goes on
+_ALL = Stage(500, 0, 40, 0.1)  # the first stage where it has all rows
 _PROCESS = (Stage(1000, 0, 40, 0.02), Stage(6000, 0, 8, 0.02))
 # Nats for a squared log length at first, and for the log of the noise, which must not fall before
 # inputs that do not matter have gone: 100 rows of 30 inputs were interpolated (error .64 for .60).
@@ -89,7 +90,7 @@ _LONGEST_STEP = 2.0  # in log length, log lam or log noise
 # Exact evidence of more than 2,500 rows is that of parts, of 1,500 or a little more, added: four of
 # them take as long as 2,500 rows. California, 10,000 rows, 300 functions and 64 neighbours, RMSE of
 # five splits: 44.56k with one part of 2,500, whose draw moved it by .5k, 44.14k with four of 1,500.
-_LOCAL_PARTS, _EXACT_PARTS = (2500, 1500), (1500, 1000)
+_LOCAL_PARTS, _EXACT_PARTS = (2500, 1500), (800, 500)
 _FEW_ROWS = 100  # for each length: then one width for all may be better
 # Evidence below the best at which a kernel is dropped: none predicted best in 37 fits to 9 tables.
 _DISCARD_MARGIN_NATS = 50.0
@@ -98,8 +99,14 @@ _DISCARD_MARGIN_NATS = 50.0
 _REFINE_MARGIN_NATS = 10.0
 _PRIOR = 0.1
 _BOX_LENGTH, _BOX_SHARE, _BOX_NOISE = (-4.0, 3.0), (-9.0, 5.0), (-14.0, 1.0)
+_BOX_ADDITIVE = (-4.0, 6.0)  # a long length of one input beside short ones is a small function
 _INITIAL_LENGTH_FACTOR = 0.3  # of the smooth lengths of a sum at its start, as a logarithm
 _INITIAL_ROUGH_LOGIT = -1.0  # log odds of its rough part there
+# Of each input of an additive kernel: where its log weight starts, and the rate of the exponential
+# prior of the weight. Without a prior the weights may grow until only the product is left.
+_INITIAL_LOG_WEIGHT, _WEIGHT_RATE = -0.7, 0.3
+# By what power of its scale the rates of an input are divided, by rows of gamma.
+_POWERS = {"sum": (2, 1), "laplacian": (1,), "additive": (1, 0)}
 _NO_SIGNAL = 0.95
 # Standard deviation of an input over what its quartiles say it is, above which it is that of a few
 # values: a code for a gap, an error. The others would be one point, and lengths do not go so far.
@@ -415,6 +422,8 @@ class _Data:
         smooth, rough = np.full(d, self.l0), np.full(d, self.l1)
         if family == "sum":
             return np.concatenate([smooth, rough])
+        if family == "additive":
+            return np.ones(d)  # inputs are compared one by one
         return rough if family == "laplacian" else smooth
 
     def unlimited(self, point: _Point) -> np.ndarray:
@@ -423,7 +432,7 @@ class _Data:
         The function does not vary along these inputs. Where all lengths have reached it there is no
         signal, and they stay as they are.
         """
-        limit = np.log(self.reach(point.family)) + _BOX_LENGTH[1] - 1e-9
+        limit = np.log(self.reach(point.family)) + _length_box(point.family)[1] - 1e-9
         irrelevant = point.log_length[: len(limit)] >= limit
         irrelevant = np.append(irrelevant, np.zeros(len(point.log_length) - len(limit), dtype=bool))
         return (
@@ -438,6 +447,8 @@ class _Data:
         lengths = np.log(0.7 * _FACTOR.get(family, 1.0) * self.reach(family))
         if family == "sum":
             lengths = np.append(lengths, 0.0)
+        if family == "additive":
+            lengths = np.append(lengths, np.full(len(lengths), _INITIAL_LOG_WEIGHT))
         return _Point(family, lengths, np.full(q, np.log(0.2)), np.full(q, np.log(0.2)))
 
     def ties(self, family: str, ard: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -445,6 +456,8 @@ class _Data:
         tie = self.category if ard else np.zeros_like(self.category)
         k = int(tie.max(initial=-1)) + 1
         inputs = np.ones(k) if ard else np.full(k, self.category.max(initial=-1) + 1.0)
+        if family == "additive":
+            return np.concatenate([tie, tie + k]), inputs
         if family != "sum":
             return tie, inputs
         return np.concatenate([tie, tie + k, [2 * k]]), np.concatenate([inputs, inputs])
@@ -453,12 +466,14 @@ class _Data:
         """Return a point in the units of the user; see the function `unlimited`."""
         lengths = self.unlimited(point) if unlimited else point.log_length
         kernel = kernel_of_lengths(point.family, lengths)
-        rough = [False, True] if point.family == "sum" else [point.family == "laplacian"]
-        gamma = np.zeros((len(rough), len(self.varying)))
+        powers = _POWERS.get(point.family, (2,))
+        gamma = np.zeros((len(powers), len(self.varying)))
         rates = np.atleast_2d(kernel.gamma)
-        for row, is_rough, own in zip(gamma, rough, rates, strict=True):
+        for row, power, own in zip(gamma, powers, rates, strict=True):
             with np.errstate(over="ignore", under="ignore"):
-                row[self.varying] = own / self.scale / (1.0 if is_rough else self.scale)
+                for _ in range(power):
+                    own = own / self.scale
+                row[self.varying] = own
         if not np.any(self.varying):
             gamma[:] = 1.0  # all rows are equal: any number will do
         gamma_in_range(np.max(gamma), np.min(self.scale, initial=np.inf))
@@ -467,15 +482,20 @@ class _Data:
             relevance[self.varying] = _relevance(kernel, self.X)
         return Widths(
             point.family,
-            gamma if point.family == "sum" else gamma[0],
+            gamma if len(powers) == 2 else gamma[0],
             kernel.share,
             relevance,
             np.exp(point.log_noise),
             np.exp(point.log_lam),
             point.value,
             point.one_width,
-            len(self.ties(point.family, not point.one_width)[1]),
+            len(powers) * len(self.ties("", not point.one_width)[1]),
         )
+
+
+def _length_box(family: str) -> tuple[float, float]:
+    """Return the ends of the log length scales over the distance that they are compared with."""
+    return _BOX_ADDITIVE if family == "additive" else _BOX_LENGTH
 
 
 def categories(X: np.ndarray) -> np.ndarray:
@@ -545,7 +565,8 @@ class _Search:
             return [first]
         rough = self.sum(first)
         points = []
-        if family == "auto":
+        lost = not _found_no_signal(first) and first.value < rough.value - _DISCARD_MARGIN_NATS
+        if family == "auto" and (every or not lost):  # the others are nearer to it than the sum
             points = [first if f == "matern52" else self.learn(f, ard) for f in AUTO_FAMILIES]
         if not (every or any(map(_found_no_signal, points))):  # which saw more rows
             points = [point for point in points if point.value > rough.value - _DISCARD_MARGIN_NATS]
@@ -584,7 +605,10 @@ class _Search:
             ]
         )
         starts = smooth._replace(family="sum", log_length=lengths), flat
-        return max((self.ascend(start, self.first) for start in starts), key=_value)
+        race = self.first._replace(evaluations=_RACE)
+        return self.ascend(
+            max((self.ascend(start, race) for start in starts), key=_value), self.first
+        )
 
     def penalised_evidence(self, points: list[_Point], refined: bool) -> np.ndarray:
         """Return evidences of the same rows minus the penalties of the points.
@@ -694,15 +718,20 @@ class _Search:
             value, gradient, information = evidence(*parts(theta))
             pull = np.zeros(len(theta))
             pull[:n_lengths] = _PRIOR * inputs * np.square(reach * np.exp(-theta[:n_lengths]))
-            information = merged.T @ information @ merged + np.diag(2.0 * pull)
             value += float(np.sum(theta[k + q :]) - 0.5 * np.sum(pull))
+            curvature = 2.0 * pull
+            if family == "additive":
+                curvature[n_lengths:k] = _WEIGHT_RATE * np.exp(theta[n_lengths:k])
+                pull[n_lengths:k] = -curvature[n_lengths:k]
+                value += float(np.sum(pull[n_lengths:k]))
+            information = merged.T @ information @ merged + np.diag(curvature)
             pull[k + q :] = 1.0  # flat in the noise variance, as `Noise.log_posterior`
             what = f"length scales of {family} on {min(stage.rows, len(data.X))} rows"
             self.reporter.say(f"learning {what}: log evidence {value:.6g}")
             return value, merged.T @ gradient + pull, information
 
         start = point.log_length[first]
-        box = [tuple(np.log(r) + np.array(_BOX_LENGTH)) for r in reach]
+        box = [tuple(np.log(r) + np.array(_length_box(family))) for r in reach]
         box += [_BOX_SHARE] * (k - n_lengths) + [LOG_LAM] * q + [_BOX_NOISE] * q
         low, high = np.array(box).T
         theta = np.clip(np.concatenate([start, point.log_lam, point.log_noise]), low, high)
@@ -846,14 +875,17 @@ def _relevance(kernel: StationaryKernel, X: np.ndarray) -> np.ndarray:
     For one family it is the inverse length. For a sum it is the variance of f(x) - f(x'), where x'
     differs from x in that input alone, averaged over pairs of rows.
     """
-    if kernel.family != "sum":
+    if np.shape(kernel.gamma)[:-1] != (2,):
         inverse = np.asarray(kernel.gamma)
         inverse = inverse if kernel.family == "laplacian" else np.sqrt(inverse)
         return inverse / np.max(inverse)
     change = (X - np.roll(X, len(X) // 2, axis=0))[:, :, None]
     none = np.zeros((1, 1))
     variance = [
-        1.0 - StationaryKernel("sum", gamma, kernel.share).bind(none)(change[:, j]).mean()
+        1.0
+        - StationaryKernel(kernel.family, gamma[:, None], kernel.share)
+        .bind(none)(change[:, j])
+        .mean()
         for j, gamma in enumerate(np.asarray(kernel.gamma).T)
     ]
     return np.asarray(variance) / np.max(variance)
