@@ -188,16 +188,15 @@ PAPER = Paper(
     reference="S. Chen, presented at CACSCUK 2001, Nottingham, 22 September 2001 (slides)",
     protocol=__doc__ or "",
     tables=(
-        Table("1", "OLS selection, stage by stage", partial(_cells, ("1",)), hours=0.001),
-        Table("2", "UROLS selection, stage by stage", partial(_cells, ("2",)), hours=0.001),
-        Table("3", "LROLS selection, stage by stage", partial(_cells, ("3",)), hours=0.002),
+        Table("1", "OLS selection, stage by stage", partial(_cells, ("1",))),
+        Table("2", "UROLS selection, stage by stage", partial(_cells, ("2",))),
+        Table("3", "LROLS selection, stage by stage", partial(_cells, ("3",))),
         Table(
             "figure 1",
             "the three fits (15, 12 and 6 terms in the captions)",
             partial(_cells, ("1", "2", "3")),
             figure=draw_fits,
             value="terms in the model",
-            hours=0.003,
         ),
     ),
     headline=tuple(

@@ -79,10 +79,6 @@ class Table:
         The one value of a cell that the table shows.
     derive : callable, optional
         Returns further numbers by row and column, such as a ratio of two cells of the same seed.
-    hours : float
-        Duration of the full run on one core.
-    remark : str
-        A sentence for the page.
     of_means : bool
         Whether the figure shows means only, so that the numbers of the page suffice to draw it.
     """
@@ -93,8 +89,6 @@ class Table:
     figure: Callable[[Results], Any] | None = None
     value: str | None = None
     derive: Callable[[Results], dict[tuple[str, str], list[float]]] | None = None
-    hours: float = 0.0
-    remark: str = ""
     of_means: bool = False
 
     @property
@@ -123,7 +117,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper, with the protocol of its experiments and the parts that are not reproduced.
+    """A paper, with the protocol of its experiments.
 
     `headline` has pairs of a table and a column: the lines that its page shows. `picture` is the
     number of the figure on its page. `targets` says which printed values the table "settings"
@@ -136,7 +130,6 @@ class Paper:
     reference: str
     protocol: str
     tables: tuple[Table, ...]
-    left_out: tuple[str, ...] = ()
     headline: tuple[tuple[str, str], ...] = ()
     picture: str = ""
     targets: tuple[tuple[str, str, dict[str, tuple[str, str, str]]], ...] = ()

@@ -57,7 +57,7 @@ def paper(*rows):
         "Nobody, 1999",
         "How it was done.",
         (
-            Table("1", "errors", partial(cells, rows), value="error", hours=2.0),
+            Table("1", "errors", partial(cells, rows), value="error"),
             Table("2", "everything", partial(cells, rows)),
             Table("figure 1", "a path", partial(cells, rows), figure=draw, value="nothing"),
         ),
