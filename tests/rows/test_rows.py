@@ -248,7 +248,8 @@ def test_rows_are_the_same_rows_wherever_they_lie(tmp_path, client):
             mean = np.average(X, axis=0, weights=w)
             variance = np.average((X - mean) ** 2, axis=0, weights=w)
             np.testing.assert_allclose(spread.mean * spread.size, mean, rtol=1e-13)
-            np.testing.assert_allclose(spread.deviations * spread.size, variance**0.5, rtol=1e-12)
+            deviations = np.sqrt(spread.scatter / spread.total) * spread.size
+            np.testing.assert_allclose(deviations, variance**0.5, rtol=1e-12)
 
 
 @pytest.mark.parametrize("cuts", [[100], [50, 50], [50, 40], [50, 40, 10], [50, 50, 10]])

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from .generators import make_chen_example, make_grouped_signal, make_sinc, make_sparse_signal
+from .generators import make_chen_example, make_grouped_signal, make_sinc
 
 __all__ = [
     "make_chen_example",
     "make_grouped_signal",
     "make_sinc",
-    "make_sparse_signal",
 ]

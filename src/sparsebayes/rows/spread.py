@@ -62,11 +62,6 @@ class Spread(NamedTuple):
         return Spread(size, total, mean, scatter)
 
     @property
-    def deviations(self) -> np.ndarray:
-        """Standard deviation of each input, in units of `size`."""
-        return np.sqrt(self.scatter / self.total) if self.total > 0 else self.scatter
-
-    @property
     def gamma(self) -> float:
         """Value of 1 / (n_features * X.var()), as in SVR; 1 if X is constant."""
         if self.total == 0.0:
