@@ -7,7 +7,7 @@ optimistic. If there is no formula for the optimism, it is estimated by fits wit
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.stats import t as student
@@ -213,17 +213,46 @@ def _optimism_of_folds(method: Method, last: Round, relearn: ChooseKernel | None
     selected = _has_selected(method, last, per_row)
     if not selected and relearn is None:
         return None
-    count, p = last.loo.weight, data.precision
-    fold = _folds(data, count, last.problem.seed, more=relearn is None)
-    n_folds = int(np.max(fold)) + 1
-    if n_folds == 0:
+    fold = _folds(data, last.loo.weight, last.problem.seed, more=relearn is None)
+    if np.max(fold) < 0:
         return None
+    count, weight, size = last.loo.weight, _fold_weight(last, data), _target_size(data)
+    found = _errors_of_folds(method, last, relearn, data, fold)
+    if found.n_rows == 0.0:
+        return None
+    interpolates = per_row > _NEARLY_INTERPOLATED
+    own = last.loo.variance
+    if interpolates and selected:
+        # A function of its own fits each row of an RVM; a process has no such functions.
+        own = last.loo.spread + last.loo.noise_variance
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        own = found.n_rows / np.sum(count) * (weight @ (own / size / size))
+        # Where rows are nearly interpolated, each fold does so in its own way, and what folds claim
+        # is not what this fit does. Elsewhere both are claims of the method, which differ as folds
+        # keep more or fewer functions.
+        claimed = own if interpolates else 0.5 * (found.claimed + own)
+        factor = found.squares / np.asarray(claimed) / _mean_square(last)
+    return np.where(np.isfinite(factor), np.maximum(factor, 1.0), 1.0)[()]
+
+
+class _FoldErrors(NamedTuple):
+    """Sums over the rows of folds, each predicted by a fit without its fold."""
+
+    squares: Any  # squared errors, in units of `_target_size`
+    claimed: Any  # variances that the fits claimed
+    n_rows: float
+
+
+def _errors_of_folds(
+    method: Method, last: Round, relearn: ChooseKernel | None, data: Data, fold: np.ndarray
+) -> _FoldErrors:
+    """Fit without each fold, at the same length scales or at scales learnt again."""
     problem = replace(last.problem, kernel=last.fit.kernel)
     if relearn is not None:
         spec = replace(problem.spec, family=problem.choice.family, gamma="ard")
         problem = replace(problem, spec=spec, kernel=None)
-    y, size = data.y, power_of_two(np.max(np.abs(data.y), axis=0))
-    weight = count if p is None else count * p
+    y, size, count, p = data.y, _target_size(data), last.loo.weight, data.precision
+    weight, n_folds = _fold_weight(last, data), int(np.max(fold)) + 1
     pairwise = _is_pairwise(last)
     most_terms = int(_LONGER * len(last.fit.active)) + _FURTHER
     squares, claimed, n_new = 0.0, 0.0, 0.0  # over the rows of the folds
@@ -248,21 +277,17 @@ def _optimism_of_folds(method: Method, last: Round, relearn: ChooseKernel | None
         n_new += np.sum(count[test])
         if n_new >= _ENOUGH_ROWS:
             break
-    if n_new == 0.0:
-        return None
-    interpolates = per_row > _NEARLY_INTERPOLATED
-    own = last.loo.variance
-    if interpolates and selected:
-        # A function of its own fits each row of an RVM; a process has no such functions.
-        own = last.loo.spread + last.loo.noise_variance
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        own = n_new / np.sum(count) * (weight @ (own / size / size))
-        # Where rows are nearly interpolated, each fold does so in its own way, and what folds claim
-        # is not what this fit does. Elsewhere both are claims of the method, which differ as folds
-        # keep more or fewer functions.
-        claimed = own if interpolates else 0.5 * (claimed + own)
-        factor = squares / np.asarray(claimed) / _mean_square(last)
-    return np.where(np.isfinite(factor), np.maximum(factor, 1.0), 1.0)[()]
+    return _FoldErrors(squares, claimed, float(n_new))
+
+
+def _fold_weight(last: Round, data: Data) -> np.ndarray:
+    """Return the weight of each row in the sums over folds: its count times its precision."""
+    return last.loo.weight if data.precision is None else last.loo.weight * data.precision
+
+
+def _target_size(data: Data) -> np.ndarray:
+    """Return a power of two near the largest target: the squares of extreme targets overflow."""
+    return power_of_two(np.max(np.abs(data.y), axis=0))
 
 
 def _folds(data: Data, count: np.ndarray, seed: int, more: bool) -> np.ndarray:

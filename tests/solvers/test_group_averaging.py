@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit, logsumexp
 
+from benchmarks.group import calibration_draw
 from sparsebayes import GroupSpikeSlabRegressor
 from sparsebayes.solvers.group import enumeration
 from sparsebayes.solvers.group.ep import LEARNABLE
@@ -98,3 +99,19 @@ def test_learnt_inclusion_probabilities_of_weak_groups_are_not_overconfident():
     spread = np.sqrt(np.sum(p[undecided] * (1.0 - p[undecided])))
     assert p[undecided].sum() - active[undecided].sum() < 2.0 * spread
     assert active[p > 0.95].mean() > 0.9
+
+
+def test_with_more_columns_than_rows_no_group_is_certain_by_too_little_noise():
+    # Noise alone: with a flat prior of the noise variance, six groups had probabilities above .97.
+    X, y, groups, active = calibration_draw("more columns than rows", 3021)
+    assert not np.any(active)
+    model = GroupSpikeSlabRegressor(groups).fit(X, y)
+    assert np.max(model.inclusion_probability_) < 0.5
+    assert model.noise_variance_ > 0.5 * np.var(y)
+
+
+def test_the_prior_of_the_noise_is_flat_unless_columns_outnumber_the_rows():
+    learn = ("noise_variance",)
+    assert [Hyperprior.for_size(50, p, learn).c for p in (10, 50, 75, 500)] == [1.0, 1.0, 1.5, 2.0]
+    steep = Hyperprior(7.0, learn, 2.0)
+    assert steep.log_density(0.0, 0.5) - steep.log_density(0.0, 0.0) == pytest.approx(1.0)

@@ -27,7 +27,7 @@ One step, all blocks at once (section 3.2):
        p0 <- mean sig(p_g),   v0 <- sum_g sig(p_g)(tr Sigma + |mu|^2) / sum_g sig(p_g) k_g,
        sigma2 <- |t - Phi m|^2 / (N - gamma),  gamma = n - sigma2 tr C^-1.
    With a `hyperprior` it is the posterior mode that is learnt:
-       p0 <- (1 + sum_g sig(p_g)) / (1 + b + G),   sigma2 <- |t - Phi m|^2 / (N - gamma - 2).
+       p0 <- (1 + sum_g sig(p_g)) / (1 + b + G),   sigma2 <- |t - Phi m|^2 / (N - gamma - 2c).
 
 It stops when the inclusion probabilities, the means and the standard deviations (in units of
 sqrt(v0)) move by at most `tol` in a step DIVIDED BY xi (the decaying xi would fake convergence),
@@ -337,12 +337,12 @@ class GroupEP:
         """Logarithms of all hyperparameters, the EM step of those learnt, and the gradient."""
         m, groups = state.marginals, np.flatnonzero(~state.sites.always)
         h, f, gradient = state.sites.learnt(groups)
-        flat = float(self.hyperprior is not None)  # a prior flat in sigma2, not in its logarithm
-        ratio = m.residual / max(state.n_observations - m.n_used - 2.0 * flat, 1e-3)
+        slope = 0.0 if self.hyperprior is None else self.hyperprior.c  # of the log prior
+        ratio = m.residual / max(state.n_observations - m.n_used - 2.0 * slope, 1e-3)
         h, f = np.append(h, np.log(state.sigma2)), np.append(f, np.log(np.clip(ratio, 0.5, 2.0)))
         f = self._bounded(state, h + f) - h
         learnt = np.isin(LEARNABLE, self.learn)
-        return h, np.where(learnt, f, 0.0), np.append(gradient, noise_gradient(state) + flat)
+        return h, np.where(learnt, f, 0.0), np.append(gradient, noise_gradient(state) + slope)
 
     def _bounded(self, state: State, h: np.ndarray) -> np.ndarray:
         """The limits are in `Learning` and `noise_floor`."""

@@ -4,12 +4,15 @@ Type-II maximum likelihood is overconfident. Few rows hardly distinguish few str
 weak ones, and the maximum of the evidence often lies at many weak groups with too little noise.
 Learnt hyperparameters therefore have a prior,
 
-    p0 ~ Beta(1, b) on p0 <= 1/2,   v0 flat in log v0,   sigma2 flat in sigma2,
+    p0 ~ Beta(1, b) on p0 <= 1/2,   v0 flat in log v0,   p(sigma2) ~ sigma2^(c - 1),
 
 where the mean 1/(1 + b) of p0 is at most 1/8, and low enough that the weights expected in the model
-number a quarter of the rows. EP learns the mode in (logit p0, log v0, log sigma2). After EP the
-sum over models (`enumeration`) is averaged over the nodes of this module: p0 over all its values,
-v0 within a factor of four of its mode, sigma2 by Gauss-Hermite quadrature.
+number a quarter of the rows. c is the number of columns per row, but at least 1, which is a flat
+prior, and at most 2: with more columns than rows the evidence hardly tells the noise from weak
+weights, and too little noise makes many groups look certain. EP learns the mode in (logit p0,
+log v0, log sigma2). After EP the sum over models (`enumeration`) is averaged over the nodes of this
+module: p0 over all its values, v0 within a factor of four of its mode, sigma2 by Gauss-Hermite
+quadrature.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from scipy.special import log_expit, logit, logsumexp
 LARGEST_PRIOR = 0.5
 _LARGEST_MEAN = 0.125  # prior mean of p0; tuned on `benchmarks/group.py calibration`, draws 0 to 11
 _ROWS_USED = 0.25  # weights expected in the model, per row
+_STEEPEST = 2.0  # most of c
 _PRIOR_NODES = 15  # values of p0
 _SLAB_FACTORS = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
 
@@ -49,6 +53,8 @@ class Hyperprior:
         The second parameter of the Beta(1, b) prior of the inclusion prior p0.
     learn : tuple of str
         Which of "inclusion_prior", "slab_variance" and "noise_variance" are learnt.
+    c : float, default=1.0
+        The prior of the noise variance is proportional to its power c - 1.
 
     Examples
     --------
@@ -59,19 +65,21 @@ class Hyperprior:
 
     b: float
     learn: tuple[str, ...]
+    c: float = 1.0
 
     @classmethod
     def for_size(cls, n_observations: float, n_columns: int, learn: tuple[str, ...]) -> Hyperprior:
         """Return the prior for a problem of this size."""
         mean = min(_LARGEST_MEAN, _ROWS_USED * n_observations / n_columns)
-        return cls(1.0 / mean - 1.0, learn)
+        steepness = float(np.clip(n_columns / n_observations, 1.0, _STEEPEST))
+        return cls(1.0 / mean - 1.0, learn, steepness)
 
     def log_density(self, log_odds: float, log_noise: float) -> float:
         """Return the log density at logit p0 and log sigma2, up to a constant."""
         density = 0.0
         if "inclusion_prior" in self.learn:
             density += log_expit(log_odds) + self.b * log_expit(-log_odds)
-        return float(density + (log_noise if "noise_variance" in self.learn else 0.0))
+        return float(density + (self.c * log_noise if "noise_variance" in self.learn else 0.0))
 
     def prior_nodes(self, log_odds: float, n_groups: int) -> Nodes:
         """Return nodes of p0 from half a group to `LARGEST_PRIOR`; `log_odds` is its mode."""
@@ -95,5 +103,5 @@ class Hyperprior:
             return _NO_NODES
         value = np.sqrt(6.0 / max(degrees_of_freedom, 2.0)) * np.array([-1.0, 0.0, 1.0])
         # The weights over the normal density at the nodes: +-sqrt(3) standard deviations.
-        log_weight = np.log([1.0, 4.0, 1.0]) + 1.5 * np.array([1.0, 0.0, 1.0]) + value
+        log_weight = np.log([1.0, 4.0, 1.0]) + 1.5 * np.array([1.0, 0.0, 1.0]) + self.c * value
         return Nodes(value, log_weight - logsumexp(log_weight))
