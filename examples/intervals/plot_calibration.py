@@ -4,7 +4,7 @@ Coverage of intervals, with one noise level and with a noise model
 
 The noise grows along the input. With one noise level the intervals cover 95 % on average, but too
 much on the left and too little on the right. With ``noise_variance="input"`` they cover 95 %
-everywhere. MAPIE takes the models as they are.
+everywhere. MAPIE accepts both models unchanged.
 """
 
 import matplotlib.pyplot as plt
