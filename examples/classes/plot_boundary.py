@@ -4,7 +4,7 @@ A decision boundary from a few relevance vectors
 
 Two interleaved half moons. A support vector machine keeps the points along the boundary. The
 relevance vector machine keeps a few typical points, and its probabilities are integrated over the
-posterior of the weights. With ``heal=True`` they approach one half away from all data.
+posterior of the weights. Outside the range of the data they return to the class frequencies.
 """
 
 import matplotlib.pyplot as plt
@@ -17,7 +17,7 @@ from sparsebayes import RVMClassifier
 X, y = make_moons(200, noise=0.25, random_state=0)
 models = {
     "SVC": SVC(gamma=1.0).fit(X, y),
-    "RVMClassifier": RVMClassifier("rbf", gamma=1.0, heal=True).fit(X, y),
+    "RVMClassifier": RVMClassifier("rbf", gamma=1.0).fit(X, y),
 }
 x0, x1 = np.meshgrid(np.linspace(-3, 4, 120), np.linspace(-2.5, 3, 100))
 grid = np.column_stack([x0.ravel(), x1.ravel()])
