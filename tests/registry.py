@@ -320,6 +320,7 @@ ENTRIES = [
         choices={
             **KERNEL,
             "algorithm": ["auto", "fast", "em"],
+            "heal": [False, False, True],
             "class_weight": [None, None, "balanced"],
         },
         seed=1,

@@ -34,7 +34,7 @@ from .class_probabilities import (
 from .designs import Design
 from .fitting import Note, cut_short
 from .kernels import KernelChoice, is_option
-from .posterior import Posterior
+from .posterior import Healing, Posterior
 from .predict import InputRange
 from .problem import CandidateProblem, candidate_columns, with_chosen_kernel
 from .rows import row_hashes, row_slices
@@ -179,6 +179,8 @@ class LabelFit:
         The kernel, and how it was chosen.
     link : Link
         How latent values become probabilities.
+    added : tuple of Healing, optional
+        Variance of the latent values beyond that of the posteriors.
     coupling : float or None
         How the probabilities of more than two classes are brought to sum to one.
     calibration : Calibration
@@ -206,6 +208,7 @@ class LabelFit:
     weight_precision: np.ndarray | None
     kernel: KernelChoice
     link: Link = field(default_factory=Logistic)
+    added: tuple[Healing, ...] | None = None
     coupling: float | None = None
     calibration: Calibration = field(default_factory=Calibration)
     beyond: Reversion | None = None
@@ -251,6 +254,8 @@ class LabelFit:
                 mean[:, c] = posterior.at(own)
                 continue
             mean[:, c], variance[:, c] = posterior.predict(own)
+            if self.added is not None:
+                variance[:, c] += self.added[c].variance(X, own, posterior)
         return mean, variance
 
     def scores(self, blocks: Iterable[tuple[slice, Any]], n_rows: int, dtype: Any) -> np.ndarray:

@@ -37,7 +37,7 @@ from tests.label_helpers import uncalibrated
         RVMClassifier("rbf", gamma="scale"),
         RVMClassifier(None, n_starts=1, warm_start=True),
         RVMClassifier("linear", fit_intercept=False, n_starts=1),
-        RVMClassifier("matern32", gamma=1.0, class_weight="balanced", algorithm="fast"),
+        RVMClassifier("matern32", gamma=1.0, heal=True, class_weight="balanced", algorithm="fast"),
     ]
 )
 def test_scikit_learn_contract(estimator, check):
@@ -327,6 +327,8 @@ def test_errors_are_sentences():
         RVMClassifier("rbf", gamma="scale", class_weight="even").fit(X, y)
     with pytest.raises(ValueError, match="The 'tol' parameter of .* must be"):
         RVMClassifier("rbf", gamma="scale", tol=0).fit(X, y)
+    with pytest.raises(ValueError, match=r"heal=True adds a kernel function.*kernel=None"):
+        RVMClassifier(None, heal=True).fit(X, y)
     with pytest.raises(ValueError, match="continuous"):
         RVMClassifier("rbf", gamma="scale").fit(X, X[:, 0])
     with pytest.raises(ValueError, match="square matrix"):
@@ -380,6 +382,23 @@ def test_probabilities_revert_to_the_class_frequencies_far_from_all_rows(cls):
         fit.scores([(slice(0, len(X)), X)], len(X), np.float64),
         inside.scores([(slice(0, len(X)), X)], len(X), np.float64),
     )
+
+
+def test_healed_probabilities_are_less_certain_in_a_gap_and_unchanged_at_the_rows():
+    rng = np.random.default_rng(1)
+    X = np.concatenate([rng.uniform(-20, -10, 60), rng.uniform(10, 20, 60)])[:, None]
+    y = rng.random(120) < expit(1 + 3 * np.sin(X[:, 0]))
+    plain = RVMClassifier("rbf", gamma=0.5).fit(X, y)
+    healed = RVMClassifier("rbf", gamma=0.5, heal=True).fit(X, y)
+    np.testing.assert_array_equal(plain.active_, healed.active_)
+    assert np.median(np.abs(healed.predict_proba(X) - plain.predict_proba(X))) < 0.01
+    gap = np.zeros((1, 1))
+    # The variance there is that of the latent signal.
+    signal = np.var(plain._fitted.latent(X)[0])
+    mean, variance = (value[:, 0] for value in plain._fitted.latent(gap))
+    expected = mean / np.sqrt(1 + np.pi * (variance + signal) / 8)
+    np.testing.assert_allclose(uncalibrated(healed, gap), expected)
+    assert abs(uncalibrated(healed, gap)[0]) < abs(uncalibrated(plain, gap)[0])
 
 
 def test_several_classes_revert_to_their_frequencies():

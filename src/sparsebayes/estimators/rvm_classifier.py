@@ -6,10 +6,13 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.special import expit
 
 from .._array import RandomState
-from ..kernels import GammaOption, KernelName
+from ..kernels import GammaOption, KernelName, is_option
 from ..labels import LabelFit, LabelProblem, solution_fit
+from ..posterior import Healing
+from ..solvers.run import Solution
 from ..solvers.rvm.laplace import LaplaceRVM
 from ..solvers.rvm.laplace_em import BasicLaplaceRVM
 from ..solvers.rvm.laplace_start import compression
@@ -57,6 +60,11 @@ class RVMClassifier(SparseClassifier):
         arrays of n_candidates x n_candidates.
     n_starts : int, default=3
         Number of starts of ``"auto"``. One start is the fastest.
+    heal : bool, default=False
+        Let the latent variance grow away from the training rows (Rasmussen & Quinonero-Candela
+        2005), so that the probabilities move towards one half in gaps between them. Outside the
+        range of the rows they return to the class frequencies in any case. The model then stores
+        the training rows, and predictions are slower.
     fit_intercept : bool, default=True
         Add a constant with a flat prior; its uncertainty enters the probabilities.
     class_weight : dict, "balanced" or None, default=None
@@ -120,6 +128,8 @@ class RVMClassifier(SparseClassifier):
         Constant term of each latent function.
     weight_precision_ : array of the shape of the active part of `coef_`
         Prior precision of each weight, infinite if a class does not use a function.
+    healing_ : tuple of Healing or None
+        Variance that is added away from the training rows, with ``heal=True``.
     log_evidence_ : float
         Laplace approximation of the log marginal likelihood, summed over the classes if there are
         more than two.
@@ -175,6 +185,7 @@ class RVMClassifier(SparseClassifier):
         coef0: float = 0.0,
         algorithm: str = "auto",
         n_starts: int = 3,
+        heal: bool = False,
         fit_intercept: bool = True,
         class_weight: Any = None,
         max_iter: int = 1000,
@@ -191,6 +202,7 @@ class RVMClassifier(SparseClassifier):
         self.coef0 = coef0
         self.algorithm = algorithm
         self.n_starts = n_starts
+        self.heal = heal
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.max_iter = max_iter
@@ -207,10 +219,19 @@ class RVMClassifier(SparseClassifier):
             raise ValueError(
                 "warm_start=True requires algorithm='auto' or 'fast', got algorithm='em'."
             )
+        if self.heal and (self.kernel is None or is_option(self.kernel, "precomputed")):
+            raise ValueError(
+                "heal=True adds a kernel function at each new row, which "
+                f"kernel={self.kernel!r} does not have. Use a named kernel, or heal=False."
+            )
 
     def _solve(self, problem: LabelProblem) -> LabelFit:
         solutions, results = problem.run(self._solvers(problem), int(self.max_iter))
-        return solution_fit(problem, solutions, results)
+        fit = solution_fit(problem, solutions, results)
+        healing = None
+        if self.heal and problem.is_reported:
+            healing = tuple(latent_healing(problem, solution) for solution in solutions)
+        return replace(fit, added=healing, attributes={"healing_": healing})
 
     def _solvers(self, problem: LabelProblem) -> list[Any]:
         if self.algorithm == "em":
@@ -253,3 +274,16 @@ def previous_functions(problem: LabelProblem) -> list[tuple[np.ndarray, np.ndarr
         candidates, first = np.unique(where[kept], return_index=True)
         starts.append((candidates, precision[kept][first] * scale[candidates] ** 2))
     return starts
+
+
+def latent_healing(problem: LabelProblem, solution: Solution) -> Healing:
+    """Return the variance that grows away from the rows, of the regression around the mode."""
+    assert problem.kernel_function is not None
+    posterior = solution.posterior
+    Phi = problem.design.columns(solution.active)
+    y, _ = posterior.predict(Phi)
+    omega = problem.weight * expit(y) * expit(-y)
+    V = omega[:, None] * ((Phi - posterior.centre) @ posterior.form.root)
+    mean = np.average(y, weights=problem.weight)
+    signal = float(np.average((y - mean) ** 2, weights=problem.weight))
+    return Healing(problem.kernel_function, problem.X, omega, V, problem.fit_intercept, signal)
