@@ -17,7 +17,7 @@ import numpy as np
 from ._array import Array, PerTarget, is_torch, to_device_of, to_numpy
 from .data import Data
 from .designs import Basis
-from .kernels import FAMILIES, KernelChoice
+from .kernels import FAMILIES, KernelChoice, is_option
 from .posterior import AddedVariance, BlockLowRank, Dense, Draws, LeaveOneOut, ModelAverage
 from .posterior.gaussian import Posterior
 from .posterior.leave_one_out import LooPredictions
@@ -33,6 +33,7 @@ _MOST_ROWS = 4096  # rows of a block of predictions
 # Share of a length scale beyond the training rows from which a prediction counts as extrapolation,
 # and the length scale of normal scores at which an input does not matter.
 _MARGIN, _LONGEST_SCORE = 0.5, 10.0
+_SHARE = 0.1  # share of the range beyond it from which kernels of a given width extrapolate
 
 
 class Predictor(Protocol):
@@ -380,6 +381,21 @@ def user_coefficients(predictor: Predictor) -> tuple[np.ndarray, PerTarget, np.n
     return (posterior.mean.T * basis.scale).T, intercept, basis.scale
 
 
+def _length_scales(kernel: KernelChoice) -> np.ndarray | None:
+    """Return the length scale of each coordinate, or one for all; None where there is none."""
+    gamma = np.asarray(kernel.gamma)
+    with np.errstate(divide="ignore"):
+        if is_option(kernel.family, "sum"):
+            return np.minimum(1.0 / np.sqrt(2.0 * gamma[0]), 1.0 / gamma[1])
+        if is_option(kernel.family, "additive"):
+            return 1.0 / gamma[0]
+        if is_option(kernel.family, "laplacian"):
+            return np.atleast_1d(1.0 / gamma)
+        if is_option(kernel.family, *FAMILIES):
+            return np.atleast_1d(1.0 / np.sqrt(2.0 * gamma))
+    return None
+
+
 @dataclass(frozen=True, eq=False)
 class InputRange:
     """The range of the training rows, to recognise rows at which a model extrapolates.
@@ -390,8 +406,10 @@ class InputRange:
         Smallest and largest value of each input.
     margin : array of shape (n_features,)
         How far beyond them a new row may lie: half a length scale of the kernel; the whole range
-        for a linear model, and for an input that the kernel sees as its normal score. Infinite for
-        inputs on which the model does not depend.
+        for a linear model, and for an input that the kernel sees as its normal score. A tenth of
+        the range, where that is less, if the width was given: it says nothing about the function.
+        The same tenth for kernels without a length scale, such as polynomials. Infinite for inputs
+        on which the model does not depend.
     """
 
     low: np.ndarray
@@ -403,19 +421,17 @@ class InputRange:
         """Return the range of rows X under a kernel, or of the `columns` of a linear model."""
         low, high = np.min(X, axis=0), np.max(X, axis=0)
         margin = np.full(X.shape[1], np.inf)
+        length = _length_scales(kernel)
         if kernel.family is None:
             margin[columns] = (high - low)[columns]
-        elif isinstance(kernel.family, str) and kernel.family in (*FAMILIES, "sum", "additive"):
-            with np.errstate(divide="ignore"):
-                if kernel.family == "sum":
-                    smooth, rough = np.asarray(kernel.gamma)
-                    length = np.minimum(1.0 / np.sqrt(2.0 * smooth), 1.0 / rough)
-                elif kernel.family == "additive":
-                    length = 1.0 / np.asarray(kernel.gamma)[0]
-                else:
-                    length = 1.0 / np.sqrt(2.0 * np.asarray(kernel.gamma))
-            own = length if kernel.warp is None else length[: X.shape[1]]
-            margin = _MARGIN * own
+        elif is_option(kernel.family, "linear"):
+            margin = high - low
+        elif length is None:
+            margin = _SHARE * (high - low)
+        else:
+            margin = np.broadcast_to(_MARGIN * length[: X.shape[1]], X.shape[1:]).copy()
+            if not kernel.learnt and kernel.warp is None:
+                margin = np.minimum(margin, _SHARE * (high - low))
             if kernel.warp is not None:  # scores are constant beyond the range
                 inputs, scores = kernel.warp.inputs, length[X.shape[1] :]
                 matters = scores < _LONGEST_SCORE

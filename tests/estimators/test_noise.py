@@ -1,6 +1,8 @@
 """Noise by the inputs, known, or with tails, in the estimators; intervals and quantiles of all."""
 
 import dask.array as da
+import warnings
+
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
@@ -425,6 +427,22 @@ def test_intervals_and_draws_are_of_one_distribution_far_from_the_rows_too(model
     # Where the function is what is not known, the distribution is normal.
     quartile = np.diff(model.predict_interval(far, 0.5))[2, 0] / 2.0
     assert quartile == pytest.approx(0.674 * std[2], rel=0.15)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{"gamma": 0.02}, {"kernel": "laplacian", "gamma": 0.1}, {"kernel": "poly", "gamma": 0.1}],
+    ids=str,
+)
+def test_a_wide_kernel_that_was_given_does_not_hide_that_a_row_is_outside(params):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (60, 1))
+    model = sb.RVMRegressor(**{"kernel": "rbf", **params}).fit(X, np.sin(3.0 * X[:, 0]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict([[1.1]])
+    with pytest.warns(UserWarning, match="outside the range"):
+        model.predict([[1.5]])
 
 
 def test_small_tables_of_many_widths_pay_their_full_price():
