@@ -1,8 +1,8 @@
 """Noise by the inputs, known, or with tails, in the estimators; intervals and quantiles of all."""
 
-import dask.array as da
 import warnings
 
+import dask.array as da
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
