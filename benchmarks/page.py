@@ -25,6 +25,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS, PAGE = ROOT / "docs" / "benchmarks.jsonl", ROOT / "docs" / "benchmarks.md"
+AVERAGE = "narx average"  # section of averages over settings
 _CLOSE = 0.01  # methods within 1 % of the best are called even
 
 
@@ -314,8 +315,11 @@ def narx(rows):
         "candidates were chosen on the training record alone. For the tanks, each eighth of it was "
         "left out once and simulated. Of the settings that are within one standard error of the "
         "best (of the paired log ratios of these errors), the one with the fewest candidates is "
-        "used. For the Silverbox, `held_back_error_` decides. Published values are those of the "
-        "benchmark sets.",
+        "used. For the Silverbox, `held_back_error_` decides.",
+        "",
+        "Means over the simulations of all settings need no choice. The weighted mean has the "
+        "inverse of the variances (`return_std=True`) as weights. Published values are those of "
+        "the benchmark sets.",
         "",
     ]
     for data in settings.data:
@@ -325,7 +329,11 @@ def narx(rows):
         scores = row["scores"]
         held = [v for name, v in scores.items() if name.startswith("held-back error")]
         typical = float(np.exp(np.mean(np.log(held))))
-        lines = [["held back, training record", f"{typical:.3g}", "–", "–"]]
+        averages = [r["scores"] for r in rows if (r["section"], r["data"]) == (AVERAGE, data)]
+        kinds = ("mean", "weighted mean") if averages else ()
+        heads = ["**chosen setting**", *(f"**{kind} of all**" for kind in kinds)]
+        heads += ["single settings", "published"]
+        lines = [["held back, training record", f"{typical:.3g}", *["–"] * (len(kinds) + 2)]]
         for name, value in scores.items():
             if name.startswith("RMSE"):
                 part = name.removeprefix(f"RMSE, {unit}, ")
@@ -337,12 +345,13 @@ def narx(rows):
                 )
                 every = [r["scores"][name] for r in some if not math.isnan(r["scores"][name])]
                 span = f"{min(every):.3g} to {max(every):.3g}"
-                lines.append([part, f"{value:.3g}", span, known or "–"])
+                means = [f"{averages[-1][f'{kind}, {part}']:.3g}" for kind in kinds]
+                lines.append([part, f"{value:.3g}", *means, span, known or "–"])
         out += [
             f"{data}: {row['method']}, chosen from {len(some)} settings, {scores['terms']:.0f} "
             f"terms, {scores['CPU s']:.0f} CPU seconds.",
             "",
-            *markdown([f"{data}, {unit}", "**NARXRegressor**", "all settings", "published"], lines),
+            *markdown([f"{data}, {unit}", *heads], lines),
         ]
     section = Section(rows, "hysteresis")
     methods = section.ours

@@ -242,15 +242,23 @@ PUBLISHED = {  # free-run errors of the benchmark sets' own page
 N_BLOCKS = 8  # of the training record of the tanks, each of which is left out once
 
 
+TANKS = {
+    f"lags {lags}, degree {degree}{', hinges' if hinges else ''}": {
+        "input_lags": lags,
+        "output_lags": lags,
+        "degree": degree,
+        "candidates": ["polynomial", "hinge"] if hinges else ["polynomial"],
+    }
+    for lags in (2, 3, 4)
+    for degree in (1, 2, 3)
+    for hinges in (False, True)
+}
+
+
 def narx_cells():
-    for lags in (2, 3, 4):
-        for degree in (1, 2, 3):
-            for more in ((), ("hinge",)):
-                kind = ["polynomial", *more]
-                settings = {"input_lags": lags, "output_lags": lags, "degree": degree}
-                label = f"lags {lags}, degree {degree}{', hinges' if more else ''}"
-                run = partial(_tanks, {**settings, "candidates": kind})
-                yield Cell("narx settings", "tanks", label, 0, run)
+    yield Cell("narx average", "tanks", "all settings", 0, _tanks_average)
+    for label, settings in TANKS.items():
+        yield Cell("narx settings", "tanks", label, 0, partial(_tanks, settings))
     for lags in (2, 3):
         settings = {"input_lags": lags, "output_lags": lags, "degree": 3}
         run = partial(_silverbox, settings)
@@ -300,6 +308,26 @@ def _tanks(settings):
         scores[f"RMSE, V, window {window}"] = _rms(free - y[window:])
     counts = {"candidates": float(model.n_candidates_), "terms": float(len(model.terms_))}
     return {**scores, **counts, "CPU s": seconds}
+
+
+def _tanks_average():
+    """Score averages of the simulations of all settings: plain, and by inverse variance."""
+    bunch = load_cascaded_tanks()
+    started = time.process_time()
+    models = [NARXRegressor(**s).fit(bunch.data[:, 0], bunch.target) for s in TANKS.values()]
+    scores = {"CPU s": time.process_time() - started}
+    u, y = bunch.test_data[:, 0], bunch.test_target
+    for window in (5, 50):
+        runs = []
+        for model in models:
+            start = window - model.max_lag_
+            free = model.simulate(u[start:], y[start:window], return_std=True)
+            runs.append(np.array(free)[:, model.max_lag_ :])
+        mean, std = np.array(runs).transpose(1, 0, 2)
+        weighted = np.sum(mean / std**2, axis=0) / np.sum(std**-2.0, axis=0)
+        scores[f"mean, window {window}"] = _rms(np.mean(mean, axis=0) - y[window:])
+        scores[f"weighted mean, window {window}"] = _rms(weighted - y[window:])
+    return scores
 
 
 def _silverbox(settings):
