@@ -55,10 +55,11 @@ class SparseGPRegressor(SparseRegressor):
     warp : {"auto", True, False}, default="auto"
         Append normal scores of the inputs (ranks mapped to quantiles of the normal distribution) as
         further inputs of the kernel, with their own length scales. ``"auto"`` does so for skewed or
-        heavy-tailed inputs, True for all inputs with ten or more distinct values. The additive
-        kernel replaces the latter by their ranks, from 0 to 1, unless `warp` is False. Requires
-        learnt length scales (a gamma of ``"auto"``, ``"ard"`` or ``"evidence"``) and
-        ``neighbours=0``; otherwise ``"auto"`` is False, and True raises an error.
+        heavy-tailed inputs, True for all inputs with ten or more distinct values. With
+        ``kernel="additive"`` the latter inputs are replaced by their ranks, from 0 to 1, unless
+        `warp` is False. Normal scores and ranks require learnt length scales (a gamma of
+        ``"auto"``, ``"ard"`` or ``"evidence"``) and ``neighbours=0``; otherwise ``"auto"`` is
+        False, and True raises an error.
     noise_variance : {"learn", "input"}, float or array of shape (n_samples,), default="learn"
         ``"learn"`` estimates one variance for all rows. ``"input"`` also estimates how it depends
         on the inputs, and keeps that model if it predicts better (see `noise_model_`). A float or
