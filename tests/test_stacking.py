@@ -4,7 +4,12 @@ from scipy.optimize import minimize
 
 from sparsebayes.posterior.noise import Tail
 from sparsebayes.posterior.predictive import Exponential, LocationScale
-from sparsebayes.stacking import Stack, smallest_within_error, stacking_weights
+from sparsebayes.stacking import (
+    Stack,
+    smallest_within_error,
+    stacking_weights,
+    with_small_errors,
+)
 
 
 @pytest.fixture
@@ -117,3 +122,30 @@ def test_averages_over_copies_are_averages_of_members(stack):
     np.testing.assert_allclose(both.mean, plain.mean + 1.0)
     for k, part in enumerate(both.parts):
         np.testing.assert_allclose(part.std**2, stack.parts[k].std ** 2 + 1.0)
+
+
+def test_weights_move_to_small_errors_only_as_far_as_they_must():
+    rng = np.random.default_rng(0)
+    residuals = rng.standard_normal((300, 3)) * [1.0, 1.1, 3.0]
+    count = rng.integers(1, 4, 300).astype(float)
+
+    def error(weight):
+        return np.sqrt(count @ (residuals @ weight) ** 2)
+
+    grid = [
+        np.array([a, b, 1.0 - a - b])
+        for a in np.linspace(0, 1, 51)
+        for b in np.linspace(0, 1 - a, 51)
+    ]
+    smallest = min(map(error, grid))
+    far = np.array([0.1, 0.1, 0.8])
+    moved = with_small_errors(far, residuals, count, 1.05)
+    assert error(moved) == pytest.approx(1.05 * smallest, rel=1e-3)
+    assert np.sum(moved) == pytest.approx(1.0)
+    assert np.all(moved >= 0.0)
+    np.testing.assert_array_equal(with_small_errors(moved, residuals, count, 1.06), moved)
+
+
+def test_residuals_that_are_all_zero_leave_the_weights():
+    weight = np.array([0.3, 0.7])
+    np.testing.assert_array_equal(with_small_errors(weight, np.zeros((9, 2)), np.ones(9)), weight)

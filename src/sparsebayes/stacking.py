@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import minimize, nnls
 from scipy.special import logsumexp, softmax
 
 from .posterior.predictive import Predictive
@@ -73,8 +73,61 @@ def stacking_weights(
         weight = new
         if done:
             break
+    return without_small(weight)
+
+
+def without_small(weight: np.ndarray) -> np.ndarray:
+    """Return the weights without those below 1 %; they sum to one."""
     weight = np.where(weight < _LEAST_WEIGHT, 0.0, weight)
     return weight / np.sum(weight)
+
+
+def with_small_errors(
+    weight: np.ndarray, residuals: np.ndarray, count: np.ndarray, most: float = 1.005
+) -> np.ndarray:
+    """Return weights whose mean has a root mean square error near the smallest.
+
+    A member can have a high density because it describes small values well, and predict large ones
+    badly. If the error of the mean is more than `most` times the smallest of any weights, the
+    weights move towards those of the smallest error until it is not.
+
+    Parameters
+    ----------
+    weight : array of shape (n_members,)
+        Weights of the highest density.
+    residuals : array of shape (n_rows, n_members)
+        Leave-one-out residuals of the means of the members.
+    count : array of shape (n_rows,)
+        Number of observations of each row.
+    most : float, default=1.005
+        Largest error over the smallest.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.stacking import with_small_errors
+    >>> good = np.random.default_rng(0).standard_normal((200, 1))
+    >>> with_small_errors(np.array([0.5, 0.5]), good * [1.0, 1.5], np.ones(200)).round(2)
+    array([0.99, 0.01])
+    """
+    squares = (residuals.T * count) @ residuals
+    size = float(np.mean(np.diagonal(squares)))
+    if not 0.0 < size < np.inf:
+        return weight
+    squares = squares / size
+    values, vectors = np.linalg.eigh(squares)
+    root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+    heavy = 1e3  # of the condition that the weights sum to one
+    best = nnls(
+        np.vstack([root, np.full(len(weight), heavy)]), np.append(np.zeros(len(root)), heavy)
+    )[0]
+    best = best / np.sum(best)
+    step = weight - best
+    smallest, slope, curvature = best @ squares @ best, step @ squares @ best, step @ squares @ step
+    room = (most**2 - 1.0) * smallest
+    if 2.0 * slope + curvature <= room:
+        return weight
+    return best + step * (np.sqrt(slope**2 + curvature * room) - slope) / curvature
 
 
 def smallest_within_error(

@@ -6,6 +6,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparsebayes import RVMRegressor, SparseGPRegressor
+from sparsebayes.estimators import stacked
 from sparsebayes.estimators.stacked import StackedRegressor
 
 RNG = np.random.default_rng(0)
@@ -59,6 +60,13 @@ def test_a_sum_of_functions_of_single_inputs_is_predicted_by_the_additive_proces
     alone = SparseGPRegressor().fit(Z[:200], y[:200])
     errors = [np.mean((m.predict(Z[200:]) - f[200:]) ** 2) for m in (model, alone)]
     assert errors[0] < 0.9 * errors[1]
+
+
+def test_many_rows_of_a_positive_target_have_the_additive_process_of_its_logarithm(monkeypatch):
+    monkeypatch.setattr(stacked, "_FEW_ROWS", 100)
+    model = StackedRegressor().fit(X[TRAIN], POSITIVE[TRAIN])
+    names = ["linear", "Gaussian process", "additive process of log y"]
+    assert model.choices_["member"] == names
 
 
 @pytest.mark.parametrize("params", [{"kernel": "rbf"}, {"gamma": 0.5}, {"prefer": "small"}])

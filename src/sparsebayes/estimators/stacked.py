@@ -19,7 +19,13 @@ from ..posterior.leave_one_out import Calibration
 from ..posterior.predictive import LocationScale, Predictive, observation
 from ..predict import positive_root, without_noise
 from ..solvers.run import StopReason
-from ..stacking import Stack, smallest_within_error, stacking_weights
+from ..stacking import (
+    Stack,
+    smallest_within_error,
+    stacking_weights,
+    with_small_errors,
+    without_small,
+)
 from ._base import fit_rows
 from ._sklearn import check_is_fitted, warn, whole_fit, words
 from ._stack import FittedMember, Mixture, compared_members, comparison_notes, parameters_of
@@ -107,10 +113,12 @@ class StackedRegressor(Mixture, TargetRegressor):
 
     The members are a Gaussian process, a second one with an additive kernel of the ranks of the
     inputs (up to 4,500 rows), sparse linear models and, up to 2,000 rows, a Gaussian process of the
-    logarithm of a positive target, which shares the kernel of the first. A model of the logarithm
+    logarithm of a positive target, which shares the kernel of the first. With more rows the
+    additive process is that of the logarithm, if the target is positive. A model of the logarithm
     gets weight 0 if its mean predicts worse: its leave-one-out RMSE is more than 1 % above that of
     the first process. The weights of the others maximise the leave-one-out log density of the
-    mixture (stacking of predictive distributions). All predictions are those of the mixture.
+    mixture (stacking of predictive distributions), among weights whose leave-one-out RMSE is at
+    most 0.5 % above the smallest. All predictions are those of the mixture.
 
     Parameters
     ----------
@@ -266,8 +274,8 @@ class StackedRegressor(Mixture, TargetRegressor):
         n, is_small = len(used), len(used) <= _FEW_ROWS
         known_noise = not is_option(self.noise_variance, "learn", "input")
         of_y, of_log = self.target_transform != "log", self.target_transform == "log"
-        if self.target_transform == "auto" and positive and not known_noise:
-            of_log = is_small
+        may_be_log = self.target_transform == "auto" and positive and not known_noise
+        of_log = of_log or (may_be_log and is_small)
         kernel = None
         if of_y:
             process = candidates.add(_PROCESS, self._process(n))
@@ -337,7 +345,9 @@ class StackedRegressor(Mixture, TargetRegressor):
             own_sizes = [sizes[k] for k in able]
             weight[able[smallest_within_error(density[:, able], own_sizes, counts)]] = 1.0
         else:
-            weight[able] = stacking_weights(density[:, able], counts)
+            residuals = y[:, None] - np.column_stack([candidates.loo[k].mean for k in able])
+            densest = stacking_weights(density[:, able], counts)
+            weight[able] = without_small(with_small_errors(densest, residuals, counts))
         names, seconds = [m.name for m in members], [m.seconds for m in members]
         self.choices_ = compared_members(names, density, counts, weight, sizes, seconds)
         order = [k for k in np.argsort(-weight, kind="stable") if weight[k] > 0.0]

@@ -90,7 +90,7 @@ _LONGEST_STEP = 2.0  # in log length, log lam or log noise
 # Exact evidence of more than 2,500 rows is that of parts, of 1,500 or a little more, added: four of
 # them take as long as 2,500 rows. California, 10,000 rows, 300 functions and 64 neighbours, RMSE of
 # five splits: 44.56k with one part of 2,500, whose draw moved it by .5k, 44.14k with four of 1,500.
-_LOCAL_PARTS, _EXACT_PARTS = (2500, 1500), (800, 500)
+_LOCAL_PARTS, _EXACT_PARTS = (2500, 1500), (1000, 1000)
 _FEW_ROWS = 100  # for each length: then one width for all may be better
 # Evidence below the best at which a kernel is dropped: none predicted best in 37 fits to 9 tables.
 _DISCARD_MARGIN_NATS = 50.0
