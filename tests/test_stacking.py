@@ -132,11 +132,8 @@ def test_weights_move_to_small_errors_only_as_far_as_they_must():
     def error(weight):
         return np.sqrt(count @ (residuals @ weight) ** 2)
 
-    grid = [
-        np.array([a, b, 1.0 - a - b])
-        for a in np.linspace(0, 1, 51)
-        for b in np.linspace(0, 1 - a, 51)
-    ]
+    shares = np.linspace(0.0, 1.0, 51)
+    grid = [np.array([a, (1 - a) * b, (1 - a) * (1 - b)]) for a in shares for b in shares]
     smallest = min(map(error, grid))
     far = np.array([0.1, 0.1, 0.8])
     moved = with_small_errors(far, residuals, count, 1.05)

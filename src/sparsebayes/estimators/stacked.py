@@ -281,7 +281,10 @@ class StackedRegressor(Mixture, TargetRegressor):
             process = candidates.add(_PROCESS, self._process(n))
             kernel = process.model._fitted.kernel
             if self._has_additive(n, process.model.n_features_in_) and candidates.goes_on:
-                candidates.add("additive process", self._process(n, kernel="additive", gamma="ard"))
+                # One for many rows, to save time: that of log y, which is better in the median.
+                log = may_be_log and not is_small
+                name = "additive process of log y" if log else "additive process"
+                candidates.add(name, self._process(n, kernel="additive", gamma="ard"), log)
         if of_log and candidates.goes_on:
             process = candidates.add("Gaussian process of log y", self._process(n), True, kernel)
             kernel = process.model._fitted.kernel if kernel is None else kernel
