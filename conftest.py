@@ -10,7 +10,7 @@ import pytest
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 # Packages that the `test` extra does not install: tests that need one are skipped without it.
-OPTIONAL = ("torch", "mapie", "skpro", "celer")
+OPTIONAL = ("torch", "finufft", "mapie", "skpro", "celer")
 
 
 def pytest_report_header() -> str:

@@ -57,8 +57,9 @@ from sklearn.model_selection import GridSearchCV
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from sparsebayes import (
+    BayesianGroupLassoRegressor,
     GroupARDRegressor,
-    GroupShrinkageRegressor,
+    GroupHorseshoeRegressor,
     GroupSpikeSlabRegressor,
     SequentialDesign,
 )
@@ -258,14 +259,12 @@ def signals(quick):
         "grouped Gibbs": lambda g: GroupSpikeSlabRegressor(
             g, inference="gibbs", **SIGNAL, **chains
         ),
-        "group horseshoe": lambda g: GroupShrinkageRegressor(g, **known, **chains),
+        "group horseshoe": lambda g: GroupHorseshoeRegressor(g, **known, **chains),
         "group ARD": lambda g: GroupARDRegressor(g, **known),
         "group lasso, best": _best_group_lasso,
         "ungrouped EP": lambda g: GroupSpikeSlabRegressor(None, **alone),
         "ungrouped ARD": lambda g: GroupARDRegressor(None, **known),
-        "Bayesian group lasso": lambda g: GroupShrinkageRegressor(
-            g, prior="lasso", **known, **chains
-        ),
+        "Bayesian group lasso": lambda g: BayesianGroupLassoRegressor(g, **known, **chains),
     }
     sampled = {"grouped Gibbs", "group horseshoe", "Bayesian group lasso"}
     for name, make in methods.items():

@@ -85,11 +85,8 @@ ESTIMATORS = {
     "NARXRegressor": (sb.NARXRegressor, system),
     "GroupSpikeSlabRegressor": (lambda: sb.GroupSpikeSlabRegressor(groups=TEN), groups),
     "GroupARDRegressor": (lambda: sb.GroupARDRegressor(groups=TEN), groups),
-    "GroupShrinkageRegressor": (lambda: sb.GroupShrinkageRegressor(groups=TEN), groups),
-    "GroupShrinkageRegressor(lasso)": (
-        lambda: sb.GroupShrinkageRegressor(groups=TEN, prior="lasso"),
-        groups,
-    ),
+    "GroupHorseshoeRegressor": (lambda: sb.GroupHorseshoeRegressor(groups=TEN), groups),
+    "BayesianGroupLassoRegressor": (lambda: sb.BayesianGroupLassoRegressor(groups=TEN), groups),
     "RVMClassifier": (sb.RVMClassifier, labels),
     "RVMClassifier(rbf, scale)": (lambda: sb.RVMClassifier("rbf", gamma="scale"), labels),
     "PartitionedRVMClassifier": (sb.PartitionedRVMClassifier, labels),

@@ -171,10 +171,10 @@ def cases() -> dict[str, Fit]:
     )
     fits["groups ard"] = groups(lambda: sb.GroupARDRegressor(groups=four))
     fits["groups horseshoe"] = groups(
-        lambda: sb.GroupShrinkageRegressor(groups=four, n_samples=200, n_warmup=50)
+        lambda: sb.GroupHorseshoeRegressor(groups=four, n_samples=200, n_warmup=50)
     )
     fits["groups lasso"] = groups(
-        lambda: sb.GroupShrinkageRegressor(groups=four, prior="lasso", n_samples=200, n_warmup=50)
+        lambda: sb.BayesianGroupLassoRegressor(groups=four, n_samples=200, n_warmup=50)
     )
     fits["groups labels"] = groups(
         lambda: sb.GroupSpikeSlabClassifier(groups=four), labels=True, n=120

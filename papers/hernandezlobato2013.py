@@ -42,8 +42,9 @@ from typing import Any
 import numpy as np
 
 from sparsebayes import (
+    BayesianGroupLassoRegressor,
     GroupARDRegressor,
-    GroupShrinkageRegressor,
+    GroupHorseshoeRegressor,
     GroupSpikeSlabRegressor,
     SequentialDesign,
 )
@@ -95,8 +96,8 @@ def make_model(
     if method == "ARD, no groups":
         return GroupARDRegressor(None, **given)
     if method == "group horseshoe":
-        return GroupShrinkageRegressor(groups, n_samples=sweeps, **given)
-    return GroupShrinkageRegressor(groups, prior="lasso", n_samples=sweeps, **given)
+        return GroupHorseshoeRegressor(groups, n_samples=sweeps, **given)
+    return BayesianGroupLassoRegressor(groups, n_samples=sweeps, **given)
 
 
 def group_lasso_path(

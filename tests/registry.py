@@ -266,24 +266,20 @@ ENTRIES = [
         seed=11,
     ),
     Entry(
-        sb.GroupShrinkageRegressor,
+        sb.GroupHorseshoeRegressor,
         REGRESSION,
-        [
-            sb.GroupShrinkageRegressor(n_samples=50, n_warmup=50),
-            sb.GroupShrinkageRegressor(prior="lasso", n_samples=50, n_warmup=50),
-        ],
-        [
-            sb.GroupShrinkageRegressor(_PAIRS, **_FEW),
-            sb.GroupShrinkageRegressor(_PAIRS, prior="lasso", **_FEW),
-        ],
-        {
-            **NOISE,
-            **CHAINS,
-            **GROUPS,
-            "fit_intercept": [True, False],
-            "prior": ["horseshoe", "lasso"],
-        },
+        [sb.GroupHorseshoeRegressor(n_samples=50, n_warmup=50)],
+        [sb.GroupHorseshoeRegressor(_PAIRS, **_FEW)],
+        {**NOISE, **CHAINS, **GROUPS, "fit_intercept": [True, False]},
         seed=12,
+    ),
+    Entry(
+        sb.BayesianGroupLassoRegressor,
+        REGRESSION,
+        [sb.BayesianGroupLassoRegressor(n_samples=50, n_warmup=50)],
+        [sb.BayesianGroupLassoRegressor(_PAIRS, **_FEW)],
+        {**NOISE, **CHAINS, **GROUPS, "fit_intercept": [True, False]},
+        seed=13,
     ),
     Entry(
         sb.SparseTargetTransform,

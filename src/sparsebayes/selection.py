@@ -24,7 +24,11 @@ from .posterior import Posterior, ResidualProcess
 from .problem import Problem, Units
 from .solvers.forward.gp_prior import FLOOR, Prior, gp_prior, gp_refit
 from .solvers.forward.path import Path, best_terms
-from .solvers.forward.routes import low_rank_route, megabytes_short
+from .solvers.forward.routes import (
+    columns_route,
+    low_rank_route,
+    megabytes_short,
+)
 from .solvers.forward.selection import Forward, State
 from .solvers.noise import Noise
 from .solvers.run import Result, StopReason
@@ -56,6 +60,8 @@ class PathSettings:
         Noise variance times weight precision in the units of the user; None where it is learnt.
     rank : int, "auto" or None
         Rank of the approximate kernel matrix that scores come from.
+    nufft : bool
+        Whether products are computed by fast Fourier transforms.
     """
 
     max_terms: int
@@ -63,6 +69,7 @@ class PathSettings:
     gp: bool = True
     regularization: float | None = None
     rank: Any = None
+    nufft: bool = False
 
 
 class Selected(NamedTuple):
@@ -120,7 +127,7 @@ class ManyCandidates:
         where functions are, and more of them are tried.
     memory : float
         Megabytes that their Gram matrix may take.
-    everything : bool
+    everything, nufft : bool
         See `CandidateChoice`.
     seed : int
         Seed of random draws.
@@ -130,15 +137,20 @@ class ManyCandidates:
     learns: bool
     memory: float
     everything: bool
+    nufft: bool
     seed: int
 
     @classmethod
     def from_problem(
-        cls, problem: Problem, candidates: Any = "auto", everything: bool = False
+        cls,
+        problem: Problem,
+        candidates: Any = "auto",
+        everything: bool = False,
+        nufft: bool = False,
     ) -> ManyCandidates:
         """Return the settings of a problem, where the user gave these `candidates`."""
         learns, memory = problem.spec.learns, problem.cache_size
-        return cls(candidates, learns, memory, everything, problem.seed)
+        return cls(candidates, learns, memory, everything, nufft, problem.seed)
 
     @property
     def largest(self) -> int:
@@ -163,6 +175,7 @@ class ManyCandidates:
             whole=0 if self.learns else self.largest,
             memory=self.memory,
             everything=self.everything,
+            nufft=self.nufft,
             seed=self.seed,
         )
 
@@ -235,6 +248,8 @@ def _route(
     design, memory = problem.design, problem.cache_size
     if scores is not None:
         return lambda design, t: scores, ()
+    if settings.nufft:
+        return columns_route, ()
     if is_option(settings.rank, "auto"):
         most = max(1, int(memory * 1e6 / (8 * design.n_rows)))
         return partial(low_rank_route, rank=most, trace=_TRACE_SHARE), ()

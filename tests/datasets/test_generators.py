@@ -7,7 +7,7 @@ XY_GENERATORS = [
     datasets.make_sinc,
     datasets.make_chen_example,
 ]
-SIGNALS = [datasets.make_grouped_signal]
+SIGNALS = [datasets.make_sparse_signal, datasets.make_grouped_signal]
 
 
 @pytest.mark.parametrize("make", XY_GENERATORS + SIGNALS)
@@ -66,20 +66,17 @@ def test_default_grouped_signal_is_that_of_the_paper():
     assert np.count_nonzero(coef) == 16
 
 
-def test_active_places_differ_between_seeds_and_count_is_kept():
-    signals = [
-        datasets.make_grouped_signal(5, 50, n_groups=50, n_active=6, random_state=seed)
+def test_active_places_of_sparse_signal_differ_between_seeds_and_count_is_kept():
+    places = [
+        np.flatnonzero(datasets.make_sparse_signal(5, 50, n_active=6, random_state=seed)[2])
         for seed in range(4)
     ]
-    places = [np.flatnonzero(coef) for _, _, coef, _ in signals]
     assert [len(place) for place in places] == [6] * 4
     assert len({tuple(place) for place in places}) == 4
 
 
 def test_signal_without_active_weights_is_pure_noise():
-    _, y, coef, _ = datasets.make_grouped_signal(
-        5, 50, n_groups=10, n_active=0, noise=0, random_state=0
-    )
+    _, y, coef = datasets.make_sparse_signal(5, 50, n_active=0, noise=0, random_state=0)
     assert not coef.any()
     assert not y.any()
 
@@ -113,7 +110,8 @@ def test_bad_counts_and_noise_are_refused_in_a_sentence(make, arguments, sentenc
     [
         (datasets.make_sinc, {"noise_kind": "pink"}, "noise_kind must be one of"),
         (datasets.make_sinc, {"inputs": "sobol"}, "inputs must be one of"),
-        (datasets.make_grouped_signal, {"weights": "cauchy"}, "weights must be one of"),
+        (datasets.make_sparse_signal, {"weights": "cauchy"}, "weights must be one of"),
+        (datasets.make_sparse_signal, {"n_active": 513}, "n_active .* from 0 to 512; got 513"),
         (datasets.make_grouped_signal, {"n_groups": 600}, "n_groups .* from 1 to 512; got 600"),
         (datasets.make_grouped_signal, {"n_active": 129}, "n_active .* from 0 to 128; got 129"),
     ],

@@ -8,6 +8,7 @@ from sparsebayes.designs import (
     CentredDesign,
     ChunkedKernelDesign,
     KernelDesign,
+    NufftDesign,
     RowBlocks,
     WeightedDesign,
 )
@@ -170,3 +171,45 @@ def test_wrong_blocks_are_a_sentence():
             ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **parameters}).fit(blocks, y)
     with pytest.raises(ValueError, match="return_cov is not available"):
         ForwardRegressor("rbf", gamma="scale").fit(X, X[:, 0]).predict(blocks, return_cov=True)
+
+
+# Products by transforms.
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("gamma", [0.3, 40.0, "ard"])
+def test_nufft_products_are_direct_products(d, gamma):
+    pytest.importorskip("finufft")
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 2, (400, d))
+    gamma = np.array([0.5, 8.0, 30.0])[:d] if gamma == "ard" else gamma
+    kernel, centres = StationaryKernel("rbf", gamma), np.arange(0, 400, 3)
+    weight = rng.uniform(0.5, 2.0, 400)
+    for wrap in (lambda d: d, CentredDesign, lambda d: CentredDesign(WeightedDesign(d, weight))):
+        direct, fast = wrap(KernelDesign(X, kernel, centres)), wrap(NufftDesign(X, kernel, centres))
+        for V in (rng.standard_normal(400), rng.standard_normal((400, 2))):
+            scale = np.max(np.abs(direct.project(V)))
+            np.testing.assert_allclose(fast.project(V), direct.project(V), atol=1e-9 * scale)
+        np.testing.assert_allclose(fast.sqnorms(), direct.sqnorms(), rtol=1e-8)
+        idx = np.array([5, 1])
+        np.testing.assert_allclose(fast.columns(idx), direct.columns(idx), atol=1e-13)
+        np.testing.assert_allclose(fast.project(V, idx), direct.project(V, idx), atol=1e-12)
+
+
+def test_transforms_never_read_all_columns(monkeypatch):
+    pytest.importorskip("finufft")
+    X, weight = rows(200, 2), np.linspace(0.5, 2.0, 200)
+    design = CentredDesign(WeightedDesign(NufftDesign(X, StationaryKernel("rbf", 1.0)), weight))
+
+    def read(*_):
+        raise AssertionError("A pass over all columns costs n x m.")
+
+    monkeypatch.setattr(NufftDesign, "blocks", read)
+    assert np.all(design.sqnorms() > 0)
+    design.project(X[:, 0])
+
+
+def test_a_kernel_too_narrow_for_transforms_is_a_sentence():
+    pytest.importorskip("finufft")
+    with pytest.raises(ValueError, match="too narrow"):
+        NufftDesign(rows(10, 3), StationaryKernel("rbf", 1e8))

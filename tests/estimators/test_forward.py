@@ -422,14 +422,24 @@ def test_an_interrupt_before_the_first_term_is_raised_and_changes_nothing(monkey
 # Candidates and routes.
 
 
-def test_routes_end_in_the_same_model():
+@pytest.mark.parametrize("transform", [None, "nufft"])
+@pytest.mark.parametrize("rank", [None, 120])
+def test_routes_end_in_the_same_model(transform, rank):
+    if transform == "nufft":
+        pytest.importorskip("finufft")
+        if rank is not None:
+            with pytest.raises(ValueError, match="cannot be combined"):
+                ForwardRegressor("rbf", gamma="scale", transform=transform, rank=rank).fit(*_wave())
+            return
     X, y = _wave(noise=0.3)
     direct = ForwardRegressor("rbf", gamma=0.5, max_terms=40).fit(X, y)
-    other = ForwardRegressor("rbf", gamma=0.5, max_terms=40, rank=120).fit(X, y)
-    assert direct.approximation_["route"] == "columns"
+    other = ForwardRegressor("rbf", gamma=0.5, max_terms=40, transform=transform, rank=rank).fit(
+        X, y
+    )
     assert other.log_evidence_ == pytest.approx(direct.log_evidence_, abs=1e-3)
     np.testing.assert_allclose(other.predict(X), direct.predict(X), atol=1e-3)
-    assert other.approximation_["route"] == "low rank"
+    name = "low rank" if rank else "nufft" if transform == "nufft" else "columns"
+    assert other.approximation_["route"] == name
 
 
 def test_a_low_rank_reports_what_it_claimed_and_what_is_true():
@@ -588,6 +598,8 @@ def test_progress_is_printed_where_asked_for(capsys):
         ({"refit": "iid"}, "The 'refit' parameter of .* must be"),
         ({"rank": 0}, "The 'rank' parameter of .* must be"),
         ({"rank": "all"}, "The 'rank' parameter of .* must be"),
+        ({"transform": "fft"}, "The 'transform' parameter of .* must be"),
+        ({"transform": "nufft", "kernel": "matern32"}, "kernel='rbf'"),
         ({"candidates": "some"}, "The 'candidates' parameter of .* must be"),
         ({"candidates": 0}, "The 'candidates' parameter of .* must be"),
         ({"candidates": 2.5}, "The 'candidates' parameter of .* must be"),
@@ -602,6 +614,12 @@ def test_wrong_parameters_are_a_sentence(parameters, sentence):
     X, y = _wave(20)
     with pytest.raises(ValueError, match=sentence):
         ForwardRegressor(**{"kernel": "rbf", "gamma": "scale", **parameters}).fit(X, y)
+
+
+def test_nufft_takes_at_most_three_inputs():
+    X, y = _wave(30, d=4)
+    with pytest.raises(ValueError, match="at most 3 inputs"):
+        ForwardRegressor("rbf", gamma="scale", transform="nufft").fit(X, y)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", None])

@@ -13,8 +13,9 @@ from sklearn.utils.estimator_checks import (
 )
 
 from sparsebayes.estimators.group_baselines import (
+    BayesianGroupLassoRegressor,
     GroupARDRegressor,
-    GroupShrinkageRegressor,
+    GroupHorseshoeRegressor,
 )
 from sparsebayes.estimators.group_classifier import GroupSpikeSlabClassifier
 from sparsebayes.estimators.group_spike_slab import GroupSpikeSlabRegressor
@@ -40,8 +41,8 @@ SHORT = {"n_chains": 2, "n_samples": 20, "n_warmup": 10}
             inclusion_prior=0.5, slab_variance=1.0, sites="column", fit_intercept=False, max_iter=10
         ),
         GroupARDRegressor(),
-        GroupShrinkageRegressor(**SHORT),
-        GroupShrinkageRegressor(prior="lasso", **SHORT),
+        GroupHorseshoeRegressor(**SHORT),
+        BayesianGroupLassoRegressor(**SHORT),
     ],
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -49,12 +50,12 @@ def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize("prior", ["horseshoe", "lasso"])
+@pytest.mark.parametrize("kind", [GroupHorseshoeRegressor, BayesianGroupLassoRegressor])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_long_chains_meet_every_scale_and_weights_are_repetitions_to_them(prior):
+def test_long_chains_meet_every_scale_and_weights_are_repetitions_to_them(kind):
     # Repeated rows say that there is no noise: scales at which I + X'VX has lost its I.
-    estimator = GroupShrinkageRegressor(prior=prior, n_chains=2, n_samples=200, n_warmup=200)
-    check_sample_weight_equivalence_on_dense_data(prior, estimator)
+    estimator = kind(n_chains=2, n_samples=200, n_warmup=200)
+    check_sample_weight_equivalence_on_dense_data(kind.__name__, estimator)
 
 
 def _problem(seed=0, n=50):
@@ -331,6 +332,7 @@ def test_pure_noise_chooses_nothing():
         ({"inference": "vb"}, "The 'inference' parameter of .* must be"),
         ({"sites": "row"}, "The 'sites' parameter of .* must be"),
         ({"anneal": "no"}, "The 'anneal' parameter of .* must be"),
+        ({"damping": 0.0}, "The 'damping' parameter of .* must be"),
         ({"max_joint_groups": -1}, "The 'max_joint_groups' parameter of .* must be"),
         ({"max_iter": 0}, "The 'max_iter' parameter of .* must be"),
         ({"n_chains": 1.5}, "The 'n_chains' parameter of .* must be"),
@@ -349,7 +351,7 @@ def test_wrong_parameters_are_told_in_a_sentence(settings, message):
     [
         GroupSpikeSlabRegressor(),
         GroupARDRegressor(),
-        GroupShrinkageRegressor(**SHORT),
+        GroupHorseshoeRegressor(**SHORT),
         GroupSpikeSlabRegressor(inference="gibbs", **SHORT),
     ],
 )
@@ -368,7 +370,7 @@ def test_baselines_find_the_group_too():
     ard = GroupARDRegressor(groups).fit(X, y)
     assert np.argmax(ard.group_relevance_) == 1
     assert set(range(3, 6)) <= set(ard.active_)
-    horseshoe = GroupShrinkageRegressor(groups, n_samples=400, n_warmup=200, n_chains=2).fit(X, y)
+    horseshoe = GroupHorseshoeRegressor(groups, n_samples=400, n_warmup=200, n_chains=2).fit(X, y)
     np.testing.assert_allclose(horseshoe.coef_[3:6], [2.0, -1.0, 1.0], atol=0.4)
     assert np.abs(np.delete(horseshoe.coef_, [3, 4, 5])).max() < 0.3
     assert np.isnan(horseshoe.log_evidence_)
@@ -401,7 +403,7 @@ def test_random_problems_of_all_scales_are_finite_and_converged_tells_the_truth(
         GroupSpikeSlabRegressor(sites="column"),
         GroupSpikeSlabRegressor(inference="gibbs", **SHORT),
         GroupARDRegressor(),
-        GroupShrinkageRegressor(n_chains=2, n_samples=50, n_warmup=100),
+        GroupHorseshoeRegressor(n_chains=2, n_samples=50, n_warmup=100),
     ],
 )
 @pytest.mark.parametrize("n", [12, 60])  # through rows, through columns

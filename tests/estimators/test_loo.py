@@ -194,7 +194,7 @@ def test_rows_in_blocks_and_dask_leave_out_the_same():
     [
         (sb.RVMRegressor("rbf", gamma="scale", heal=True), "heal=True"),
         (sb.BackfittingRegressor(variance="factorised"), "Diagonal"),
-        (sb.GroupShrinkageRegressor(_PAIRS, n_samples=8, n_warmup=8), "Draws"),
+        (sb.GroupHorseshoeRegressor(_PAIRS, n_samples=8, n_warmup=8), "Draws"),
         (sb.ForwardRegressor("rbf", gamma="scale"), "truncate"),
     ],
     ids=repr,

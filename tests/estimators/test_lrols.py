@@ -14,7 +14,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparsebayes.data import Data
-from sparsebayes.datasets import make_chen_example, make_grouped_signal
+from sparsebayes.datasets import make_chen_example, make_sparse_signal
 from sparsebayes.displays import ErrorReductionDisplay
 from sparsebayes.estimators import lrols
 from sparsebayes.estimators.lrols import OrthogonalLeastSquaresRegressor
@@ -222,9 +222,7 @@ def test_penalties_are_in_the_units_of_the_user(settings):
 
 def test_sparse_signal_is_found_among_many_columns():
     for seed in range(5):
-        X, y, coef, _ = make_grouped_signal(
-            200, 300, n_groups=300, n_active=5, noise=0.03, random_state=seed
-        )
+        X, y, coef = make_sparse_signal(200, 300, n_active=5, noise=0.03, random_state=seed)
         model = OLS(kernel=None).fit(X, y)
         assert set(np.flatnonzero(coef)) == set(model.active_)
 

@@ -320,8 +320,8 @@ ALL = [
     sb.GroupSpikeSlabRegressor(),
     sb.GroupSpikeSlabRegressor(inference="gibbs", **_FEW),
     sb.GroupARDRegressor(),
-    sb.GroupShrinkageRegressor(**_FEW),
-    sb.GroupShrinkageRegressor(prior="lasso", **_FEW),
+    sb.GroupHorseshoeRegressor(**_FEW),
+    sb.BayesianGroupLassoRegressor(**_FEW),
     sb.SparseTargetTransform(sb.RVMRegressor("rbf", gamma="scale")),
 ]
 

@@ -8,9 +8,10 @@ from sklearn.preprocessing import OneHotEncoder
 
 from sparsebayes import (
     BackfittingRegressor,
+    BayesianGroupLassoRegressor,
     ForwardRegressor,
     GroupARDRegressor,
-    GroupShrinkageRegressor,
+    GroupHorseshoeRegressor,
     GroupSpikeSlabClassifier,
     GroupSpikeSlabRegressor,
     OrthogonalLeastSquaresRegressor,
@@ -22,11 +23,11 @@ from sparsebayes import (
 
 REGRESSORS = [
     BackfittingRegressor("rbf"),
-    GroupShrinkageRegressor(prior="lasso", n_chains=1, n_samples=20, n_warmup=20),
+    BayesianGroupLassoRegressor(n_chains=1, n_samples=20, n_warmup=20),
     ForwardRegressor("rbf", gamma="scale"),
     ForwardRegressor(None),
     GroupARDRegressor(),
-    GroupShrinkageRegressor(n_chains=1, n_samples=20, n_warmup=20),
+    GroupHorseshoeRegressor(n_chains=1, n_samples=20, n_warmup=20),
     GroupSpikeSlabRegressor(),
     OrthogonalLeastSquaresRegressor(),
     PartitionedRVMRegressor("rbf", gamma="scale"),

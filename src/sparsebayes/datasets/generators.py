@@ -71,6 +71,59 @@ def make_sinc(
     return x[:, None], np.sinc(x / np.pi) + noise * error  # numpy's sinc(u) is sin(pi u)/(pi u)
 
 
+def make_sparse_signal(
+    n_samples: int = 64,
+    n_features: int = 512,
+    *,
+    n_active: int = 16,
+    weights: Weights = "uniform",
+    noise: float = 1.0,
+    random_state: RandomState = None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Generate random projections of a sparse weight vector: ``y = X coef + noise``.
+
+    Parameters
+    ----------
+    n_samples : int, default=64
+        Number of projections.
+    n_features : int, default=512
+        Length of the weight vector.
+    n_active : int, default=16
+        Number of weights that are not zero; their positions are random.
+    weights : {"uniform", "normal"}, default="uniform"
+        Distribution of those weights: uniform on [-1, 1], or standard normal.
+    noise : float, default=1.0
+        Standard deviation of the normal noise.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the projections, of the weights and of the noise.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, n_features)
+        Rows uniform on the sphere of radius sqrt(n_features).
+    y : ndarray of shape (n_samples,)
+    coef : ndarray of shape (n_features,)
+        True weights.
+
+    Examples
+    --------
+    >>> from sparsebayes.datasets import make_sparse_signal
+    >>> X, y, coef = make_sparse_signal(random_state=0)
+    >>> X.shape, int((coef != 0).sum())
+    ((64, 512), 16)
+    """
+    X, y, coef, _ = make_grouped_signal(
+        n_samples,
+        n_features,
+        n_groups=n_features,
+        n_active=n_active,
+        weights=weights,
+        noise=noise,
+        random_state=random_state,
+    )
+    return X, y, coef
+
+
 def make_grouped_signal(
     n_samples: int = 64,
     n_features: int = 512,

@@ -5,6 +5,7 @@ from ._base import Basis, CentredBasis, ColumnBasis, Design, KernelBasis
 from .centred import CentredDesign, WeightedDesign, check_columns
 from .dense import CompressedDesign, DenseDesign
 from .kernel import ChunkedKernelDesign, KernelDesign
+from .nufft import NufftDesign
 
 __all__ = [
     "Basis",
@@ -17,6 +18,7 @@ __all__ = [
     "Design",
     "KernelBasis",
     "KernelDesign",
+    "NufftDesign",
     "RowBlocks",
     "WeightedDesign",
     "check_columns",

@@ -16,6 +16,7 @@ from ..rows import row_hashes, row_slices
 from ._base import Design
 from .dense import DenseDesign
 from .kernel import KernelDesign
+from .nufft import NufftDesign
 
 _UNSCALED = 2.0**20  # columns whose size is within this factor of one are not scaled
 _CACHED = 2**17  # numbers in a block of rows that stays in the cache
@@ -132,6 +133,8 @@ class CandidateChoice:
         Megabytes that kernel columns may take.
     everything : bool
         Whether ``"auto"`` takes all rows whatever their number.
+    nufft : bool
+        Whether products with the columns are computed by fast Fourier transforms.
     seed : int
         Seed of random draws.
     """
@@ -141,6 +144,7 @@ class CandidateChoice:
     whole: int
     memory: float
     everything: bool
+    nufft: bool
     seed: int
 
     def functions(
@@ -148,6 +152,8 @@ class CandidateChoice:
     ) -> tuple[Design, np.ndarray]:
         """Return the design of kernel functions to choose from, and the labels of its rows."""
         centres = self.centres(X, kernel, labels)
+        if self.nufft:
+            return NufftDesign(X, kernel, centres), labels[centres]
         return KernelDesign(X, kernel, centres, cache_size=self.memory), labels[centres]
 
     def among(self, design: DenseDesign) -> DenseDesign:

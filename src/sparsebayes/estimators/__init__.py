@@ -5,9 +5,10 @@ from .._lazy import lazy
 _HOMES = {
     "BackfittingClassifier": "backfitting_classifier",
     "BackfittingRegressor": "backfitting",
+    "BayesianGroupLassoRegressor": "group_baselines",
     "ForwardRegressor": "forward",
     "GroupARDRegressor": "group_baselines",
-    "GroupShrinkageRegressor": "group_baselines",
+    "GroupHorseshoeRegressor": "group_baselines",
     "GroupSpikeSlabClassifier": "group_classifier",
     "GroupSpikeSlabRegressor": "group_spike_slab",
     "NARXRegressor": "narx",

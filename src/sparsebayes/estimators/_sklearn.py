@@ -291,11 +291,38 @@ def check_sample_weight(sample_weight: Any, X: Any) -> Any:
     return weight
 
 
+class TransformParameter:
+    """A parameter named `transform` that does not make a transformer of the estimator.
+
+    scikit-learn takes whatever has an attribute `transform` for a transformer, and calls it. So the
+    parameter is given, shown and set like any other, but read as `transform_parameter`.
+    """
+
+    @property
+    def transform(self) -> object:
+        """Not there, for those who ask with hasattr."""
+        raise AttributeError(f"{type(self).__name__} is not a transformer; use predict.")
+
+    @transform.setter
+    def transform(self, value: object) -> None:
+        vars(self)["transform"] = value
+
+    @property
+    def transform_parameter(self) -> Any:
+        """Value of the parameter `transform`."""
+        return vars(self)["transform"]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name."""
+        return {name: vars(self)[name] for name in self._get_param_names()}  # type: ignore
+
+
 __all__ = [
     "CallbackSupportMixin",
     "HasMethods",
     "Number",
     "Options",
+    "TransformParameter",
     "Whole",
     "array_of_frame",
     "check_is_fitted",

@@ -25,10 +25,10 @@ from ..selection import (
 )
 from ._base import NOISE_CONSTRAINTS, StreamRegressor
 from ._estimator import Capabilities, kernel_spec
-from ._sklearn import Number, Whole, check_is_fitted, words
+from ._sklearn import Number, TransformParameter, Whole, check_is_fitted, words
 
 
-class ForwardRegressor(StreamRegressor):
+class ForwardRegressor(TransformParameter, StreamRegressor):
     """Forward selection of kernel functions or columns by marginal likelihood.
 
     From the empty model, each step adds the function that raises the evidence most (Sun & Yao
@@ -78,6 +78,9 @@ class ForwardRegressor(StreamRegressor):
         Rank of a pivoted Cholesky approximation of the kernel matrix that is used for the
         selection, as in the paper. ``"auto"`` captures 99.9 % of the trace. Evidence and weights
         are always computed from the exact functions.
+    transform : "nufft" or None, default=None
+        ``"nufft"`` computes kernel products by the nonuniform fast Fourier transform, for the
+        Gaussian kernel on at most three inputs, with all rows as candidates. Requires finufft.
     max_terms : "auto" or int, default="auto"
         Length of the path. ``"auto"`` is 300.
     early_stopping : {"evidence", "validation"} or None, default="evidence"
@@ -216,6 +219,7 @@ class ForwardRegressor(StreamRegressor):
         "regularization": [words("uniform"), Number(0)],
         "candidates": [words("auto", "all", "pivots"), Whole(1), "array-like"],
         "rank": [None, words("auto"), Whole(1)],
+        "transform": [None, words("nufft")],
         "max_terms": [words("auto"), Whole(1)],
         "early_stopping": [None, words("evidence", "validation")],
         "refit": [None, words("gp")],
@@ -234,6 +238,7 @@ class ForwardRegressor(StreamRegressor):
         likelihood: str = "gaussian",
         candidates: Any = "auto",
         rank: Any = None,
+        transform: str | None = None,
         max_terms: Any = "auto",
         early_stopping: str | None = "evidence",
         refit: str | None = "gp",
@@ -253,6 +258,7 @@ class ForwardRegressor(StreamRegressor):
         self.likelihood = likelihood
         self.candidates = candidates
         self.rank = rank
+        self.transform = transform
         self.max_terms = max_terms
         self.early_stopping = early_stopping
         self.refit = refit
@@ -321,10 +327,18 @@ class ForwardRegressor(StreamRegressor):
         tags.target_tags.multi_output = self.early_stopping != "validation"
         return tags
 
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.rank is not None and self.transform_parameter == "nufft":
+            raise ValueError(
+                "rank and transform='nufft' cannot be combined. Set one of them to None."
+            )
+
     def _needs_rows(self) -> str:
         if self.early_stopping == "validation" or is_option(self.kernel, "precomputed"):
             return "early_stopping='validation' and precomputed kernels require them"
-        return "rank requires them" if self.rank is not None else ""
+        approximate = self.rank is not None or self.transform_parameter is not None
+        return "rank and transform require them" if approximate else ""
 
     # From data to a fit.
 
@@ -343,10 +357,11 @@ class ForwardRegressor(StreamRegressor):
 
     def _check_blocks(self, data: Data, everything: bool) -> None:
         """Raise where rows that are read in blocks would have to be in memory."""
-        if self.rank is not None or (everything and data.device is None):
+        in_memory = self.rank is not None or self.transform_parameter == "nufft"
+        if in_memory or (everything and data.device is None):
             raise ValueError(
                 "X in blocks of rows requires candidates='auto', 'pivots', a number or "
-                "indices, with rank=None."
+                "indices, with rank=None and transform=None."
             )
         if self.early_stopping == "validation":
             raise ValueError("X in blocks of rows requires early_stopping='evidence' or None.")
@@ -356,8 +371,9 @@ class ForwardRegressor(StreamRegressor):
         return FIRST_TERMS if is_option(self.max_terms, "auto") else int(self.max_terms)
 
     def _many(self, problem: Problem) -> ManyCandidates:
-        everything = is_option(self.candidates, "all") or self.rank is not None
-        return ManyCandidates.from_problem(problem, self.candidates, everything)
+        nufft = self.transform_parameter == "nufft"
+        everything = is_option(self.candidates, "all") or self.rank is not None or nufft
+        return ManyCandidates.from_problem(problem, self.candidates, everything, nufft)
 
     def _solve(self, problem: Problem) -> Fit:
         lam = self.regularization
@@ -367,6 +383,7 @@ class ForwardRegressor(StreamRegressor):
             gp=self.refit == "gp",
             regularization=None if is_option(lam, "uniform") else float(lam),
             rank=self.rank,
+            nufft=self.transform_parameter == "nufft",
         )
         if self.early_stopping == "validation":
             return validated_fit(problem, settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -25,7 +25,6 @@ from ._group import (
     run_chains,
     weight_unit,
 )
-from ._sklearn import words
 
 
 class GroupARDRegressor(GroupRegressor):
@@ -151,22 +150,72 @@ class GroupARDRegressor(GroupRegressor):
         )
 
 
-class GroupShrinkageRegressor(GroupRegressor):
-    """Linear regression with a shrinkage prior on groups of columns, by Gibbs sampling.
+class _ShrinkageRegressor(GroupRegressor):
+    """Base of the two sampled scale mixtures."""
 
-    The coefficients of a group are Gaussian, and the scale of each group is sampled. No coefficient
-    is exactly zero, and there are no inclusion probabilities.
+    _prior: str
+
+    def __init__(
+        self,
+        groups: Any = None,
+        *,
+        noise_variance: float | str = "learn",
+        fit_intercept: bool = True,
+        n_chains: int = 4,
+        n_samples: int = 1000,
+        n_warmup: int = 500,
+        random_state: RandomState = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.groups = groups
+        self.noise_variance = noise_variance
+        self.fit_intercept = fit_intercept
+        self.n_chains = n_chains
+        self.n_samples = n_samples
+        self.n_warmup = n_warmup
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _solve(self, problem: Problem) -> Fit:
+        groups, sigma2 = disjoint_groups(self), problem.solver_noise
+        n_samples, n_warmup = int(self.n_samples), int(self.n_warmup)
+        seeds, n_sweeps = chain_seeds(self.random_state, self.n_chains), n_samples + n_warmup
+
+        def make(number: int, seed: int) -> GroupShrinkage:
+            return GroupShrinkage(groups.index, self._prior, sigma2, n_samples, n_warmup, seed)
+
+        with problem.progress(n_sweeps * len(seeds)) as progress:
+            states, fields = run_chains(problem, make, seeds, n_sweeps, progress)
+        posterior = draws_posterior(states, problem.design.offset_scale)
+        shortest = min(len(s.draws) for s in states)
+        series = np.array([s.draws[:shortest] for s in states])
+        attributes, mixed, notes = chain_diagnostics(
+            series, fields["stop_reason"], problem.reporter.name
+        )
+        return column_fit(
+            problem,
+            posterior,
+            posterior.form.draws.var(axis=0),
+            groups,
+            groups.columns,
+            attributes=attributes,
+            notes=notes,
+            converged=mixed,
+            **fields,
+        )
+
+
+class GroupHorseshoeRegressor(_ShrinkageRegressor):
+    """Linear regression with a horseshoe prior on groups of columns, by Gibbs sampling.
+
+    The coefficients of group g are Gaussian with variance ``noise * lambda_g^2 * tau^2``, where
+    lambda_g and tau have half-Cauchy priors. Most groups are shrunk strongly and a few hardly at
+    all. No coefficient is exactly zero, and there are no inclusion probabilities.
 
     Parameters
     ----------
     groups : array-like of n_features labels, list of lists of column indices, or None, default=None
         Groups of columns; None makes each column a group of its own.
-    prior : {"horseshoe", "lasso"}, default="horseshoe"
-        ``"horseshoe"``: the coefficients of group g have variance ``noise * lambda_g^2 * tau^2``,
-        where lambda_g and tau have half-Cauchy priors, so that most groups are shrunk strongly and
-        a few hardly at all. ``"lasso"``, the Bayesian group lasso: each group has a multivariate
-        Laplace prior whose scale is sampled; the posterior mode is the group lasso, and large
-        coefficients are shrunk too.
     noise_variance : "learn" or float, default="learn"
         ``"learn"`` samples the variance of the noise (with prior 1/variance); a float is a known
         variance.
@@ -206,67 +255,75 @@ class GroupShrinkageRegressor(GroupRegressor):
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes import GroupShrinkageRegressor
+    >>> from sparsebayes import GroupHorseshoeRegressor
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((50, 30))
     >>> y = X[:, 3:6] @ [2.0, -1.0, 1.0] + 0.5 * rng.standard_normal(50)
-    >>> model = GroupShrinkageRegressor(np.arange(30) // 3, n_samples=500, n_chains=2).fit(X, y)
+    >>> model = GroupHorseshoeRegressor(np.arange(30) // 3, n_samples=500, n_chains=2).fit(X, y)
     >>> bool(np.all(abs(model.coef_[3:6] - [2.0, -1.0, 1.0]) < 0.3))
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **GroupRegressor._parameter_constraints,
-        "prior": [words("horseshoe", "lasso")],
-    }
+    _prior = "horseshoe"
 
-    def __init__(
-        self,
-        groups: Any = None,
-        *,
-        prior: str = "horseshoe",
-        noise_variance: float | str = "learn",
-        fit_intercept: bool = True,
-        n_chains: int = 4,
-        n_samples: int = 1000,
-        n_warmup: int = 500,
-        random_state: RandomState = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.groups = groups
-        self.prior = prior
-        self.noise_variance = noise_variance
-        self.fit_intercept = fit_intercept
-        self.n_chains = n_chains
-        self.n_samples = n_samples
-        self.n_warmup = n_warmup
-        self.random_state = random_state
-        self.verbose = verbose
 
-    def _solve(self, problem: Problem) -> Fit:
-        groups, sigma2 = disjoint_groups(self), problem.solver_noise
-        n_samples, n_warmup = int(self.n_samples), int(self.n_warmup)
-        seeds, n_sweeps = chain_seeds(self.random_state, self.n_chains), n_samples + n_warmup
+class BayesianGroupLassoRegressor(_ShrinkageRegressor):
+    """Linear regression with the Bayesian group lasso prior, by Gibbs sampling.
 
-        def make(number: int, seed: int) -> GroupShrinkage:
-            return GroupShrinkage(groups.index, self.prior, sigma2, n_samples, n_warmup, seed)
+    Each group has a multivariate Laplace prior, under which the posterior mode is the group lasso;
+    its scale is sampled too. The posterior mean is not sparse, and large groups are shrunk too. It
+    is a common baseline for spike-and-slab models.
 
-        with problem.progress(n_sweeps * len(seeds)) as progress:
-            states, fields = run_chains(problem, make, seeds, n_sweeps, progress)
-        posterior = draws_posterior(states, problem.design.offset_scale)
-        shortest = min(len(s.draws) for s in states)
-        series = np.array([s.draws[:shortest] for s in states])
-        attributes, mixed, notes = chain_diagnostics(
-            series, fields["stop_reason"], problem.reporter.name
-        )
-        return column_fit(
-            problem,
-            posterior,
-            posterior.form.draws.var(axis=0),
-            groups,
-            groups.columns,
-            attributes=attributes,
-            notes=notes,
-            converged=mixed,
-            **fields,
-        )
+    Parameters
+    ----------
+    groups : array-like of n_features labels, list of lists of column indices, or None, default=None
+        Groups of columns; None makes each column a group of its own.
+    noise_variance : "learn" or float, default="learn"
+        ``"learn"`` samples the variance of the noise (with prior 1/variance); a float is a known
+        variance.
+    fit_intercept : bool, default=True
+        Add a constant with a flat prior, integrated out.
+    n_chains, n_samples, n_warmup : int
+        Number of chains, of stored sweeps per chain and of warm-up sweeps. All draws are kept in
+        memory.
+    random_state : int, RandomState or None, default=0
+        Seed of the draws.
+    verbose : int, default=0
+        1 prints progress about once a second, 2 at every step.
+
+    Attributes
+    ----------
+    coef_, coef_std_ : arrays of shape (n_features,)
+        Posterior mean and standard deviation of each coefficient.
+    intercept_ : float
+        Constant term of the model.
+    feature_relevance_ : array of shape (n_features,)
+        Total Sobol index of each input: the share of the variance of the fitted function over the
+        training rows that is due to the input and its interactions. The sum can exceed 1.
+    noise_model_, noise_tail_, calibration_ : NoiseModel, Tail or None, float
+        Noise model and heavy tail of the noise, if any, and the factor by which standard deviations
+        are inflated; see `RVMRegressor`.
+    active_ : array of int
+        All columns, because no coefficient is exactly zero.
+    noise_variance_ : float
+        Posterior mean.
+    log_evidence_ : float
+        NaN, because a sampler does not estimate it.
+    r_hat_, effective_sample_size_ : arrays of shape (n_features,)
+        Convergence diagnostic (near 1) and effective number of draws for each weight.
+    group_names_, group_index_, history_, n_iter_, converged_, stop_reason_, basis_, posterior_
+        As in `GroupSpikeSlabRegressor`; `converged_` is whether the chains have mixed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes import BayesianGroupLassoRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((50, 30))
+    >>> y = X[:, 3:6] @ [2.0, -1.0, 1.0] + 0.5 * rng.standard_normal(50)
+    >>> model = BayesianGroupLassoRegressor(np.arange(30) // 3, n_samples=500, n_chains=2).fit(X, y)
+    >>> bool(np.all(abs(model.coef_[3:6] - [2.0, -1.0, 1.0]) < 0.5))
+    True
+    """
+
+    _prior = "lasso"
