@@ -501,7 +501,8 @@ def fit_labels(method: LabelMethod, problem: LabelProblem) -> LabelFit:
         # Length scales that have seen the labels of a fold would predict them too well.
         folds = fold_predictions(lambda p: refit(_with_kernel(method, p)), compared)
     else:
-        folds = fold_predictions(refit, compared)
+        # What the kernel has learnt in the fit, such as variances, is held in the folds.
+        folds = fold_predictions(refit, replace(compared, kernel=fit.kernel))
     fit = with_reversion(_calibrated(fit, problem, folds), problem)
     fit = replace(fit, notes=(*fit.notes, *few_rows_notes(problem)))
     return replace(fit, **cut_short(fit, problem.reporter))

@@ -52,3 +52,19 @@ def test_several_classes_share_their_functions():
 def test_kernels_without_functions_are_refused(kernel):
     with pytest.raises(ValueError, match="requires kernel functions centred on rows"):
         SparseGPClassifier(kernel).fit(np.eye(4), [0, 1, 0, 1])
+
+
+def test_folds_hold_the_variance_that_the_fit_has_learnt(monkeypatch):
+    X, y = _patches(120)
+    learnt, held = [], []
+    solve = SparseGPClassifier._solve
+
+    def record(self, problem):
+        (held if problem.choice.variances else learnt).append(problem.purpose)
+        return solve(self, problem)
+
+    monkeypatch.setattr(SparseGPClassifier, "_solve", record)
+    model = SparseGPClassifier("rbf", gamma=10.0).fit(X, y)
+    assert learnt == ["fit"]
+    assert held == ["fold"] * 5
+    assert len(model._fitted.kernel.variances) == 1

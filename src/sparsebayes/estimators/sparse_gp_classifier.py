@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
+
+import numpy as np
 
 from .._array import RandomState
 from ..class_probabilities import Logistic
@@ -161,7 +164,15 @@ class SparseGPClassifier(SparseClassifier):
 
     def _solve(self, problem: LabelProblem) -> LabelFit:
         counts = [problem.counts(c) for c in problem.positive]
-        functions = process_functions(problem.design, counts, problem.fit_intercept, problem.seed)
-        solvers = [LaplaceProcess(functions, problem.fit_intercept)] * len(counts)
+        held = problem.choice.variances if len(problem.choice.variances) == len(counts) else ()
+        functions = process_functions(
+            problem.design, counts, problem.fit_intercept, problem.seed, held
+        )
+        solver = LaplaceProcess(functions, problem.fit_intercept)
+        solvers = [replace(solver, variance=a) for a in held] or [solver] * len(counts)
         solutions, results = problem.run(solvers, _STEPS)
-        return solution_fit(problem, solutions, results, link=Logistic(False))
+        fit = solution_fit(problem, solutions, results, link=Logistic(False))
+        variances = tuple(float(np.exp(result.state.log_variance)) for result in results)
+        if not np.all(np.isfinite(variances)):  # interrupted
+            return fit
+        return replace(fit, kernel=replace(fit.kernel, variances=variances))

@@ -338,7 +338,11 @@ class StackedClassifier(ClassifierMixin, Mixture):
 
     def _calibrate(self, chosen: list[_Candidate]) -> None:
         """Calibrate the pool by folds of its members."""
-        predicted = [fold_predictions(c.model._solve, c.problem) for c in chosen]
+        problems = [replace(c.problem, kernel=c.fit.kernel) for c in chosen]
+        predicted = [
+            fold_predictions(c.model._solve, problem)
+            for c, problem in zip(chosen, problems, strict=True)
+        ]
         folds = [predictions for predictions in predicted if predictions is not None]
         if len(folds) < len(chosen):
             return

@@ -99,6 +99,9 @@ class KernelChoice:
     noise_to_signal : float
         Noise variance over signal variance of the Gaussian process whose length scales were learnt;
         0 where none was fitted.
+    variances : tuple of float
+        Variance of the Gaussian process of each binary problem of a classifier, where it has been
+        learnt already; empty otherwise.
     warp : Warp or None
         Map of the inputs to two coordinates, with a `gamma` for each; None for inputs as they are.
     search : dict of arrays or None
@@ -113,6 +116,7 @@ class KernelChoice:
     n_lengths: int = 0
     n_matter: float = 0.0
     noise_to_signal: float = 0.0
+    variances: tuple[float, ...] = ()
     warp: Warp | None = None
     search: dict[str, np.ndarray] | None = None
 
@@ -245,7 +249,7 @@ def _learn_kernel(
         if spec.compares and score is not None:
             widths = propose_widths(X, y, labels=labels, **options)
         else:
-            widths = [learn_widths(X, y, **options)]
+            widths = [learn_widths(X, y, labels=labels, **options)]
     choices = [
         KernelChoice(
             w.family,

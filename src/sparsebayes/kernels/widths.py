@@ -164,6 +164,7 @@ def learn_widths(
     *,
     family: str = "auto",
     ard: bool | None = True,
+    labels: bool = False,
     sample_weight: np.ndarray | None = None,
     bound: bool = False,
     process: ProcessKind = "",
@@ -185,6 +186,8 @@ def learn_widths(
     ard : bool or None, default=True
         One width per input; False: one for all inputs, each in units of its standard deviation;
         None: whichever.
+    labels : bool, default=False
+        Whether the targets are codes of classes, for which a rougher search is enough.
     sample_weight : array of shape (n_rows,), optional
         How often each row counts.
     bound : bool, default=False
@@ -213,7 +216,7 @@ def learn_widths(
     data = _Data.from_rows(X, y, sample_weight)
     exact = process == "exact"
     rng, reporter = np.random.default_rng(random_state), reporter or Reporter()
-    search = _Search(data, bound, rng, device, exact, reporter)
+    search = _Search(data, bound, rng, device, exact, reporter, labels)
     points = search.points(family, ard)
     if reporter.budget.over:
         return data.report(search.best_so_far(points), exact)
@@ -265,7 +268,7 @@ def propose_widths(
     data = _Data.from_rows(X, y, sample_weight)
     exact = process == "exact"
     rng, reporter = np.random.default_rng(random_state), reporter or Reporter()
-    search = _Search(data, False, rng, device, exact, reporter)
+    search = _Search(data, False, rng, device, exact, reporter, labels)
     points = search.points(family, ard, labels)
     if reporter.budget.over:
         return [data.report(search.best_so_far(points), exact)]
@@ -526,6 +529,7 @@ class _Search:
     device: Device | None = None
     exact: bool = False  # whether no stage has centres
     reporter: Reporter = field(default_factory=Reporter)
+    labels: bool = False
 
     def __post_init__(self) -> None:
         self.order = self.rng.permutation(len(self.data.X))
@@ -534,6 +538,8 @@ class _Search:
         self.share = max(1, self.data.T.shape[1]) ** (-1 / 3)
         uses_all = len(self.order) <= int(self.share * _ALL.rows)
         first = _ALL if uses_all else _FIRST
+        if self.labels:  # the evidence of their codes is no measure of what predicts classes
+            first = first._replace(enough=_FIRST.enough)
         self.first = first._replace(rows=int(self.share * first.rows))
         self.refine_few, self.refine_exact = (
             stage._replace(rows=int(self.share * stage.rows))

@@ -93,6 +93,8 @@ class LaplaceProcess:
         From `process_functions`.
     intercept : bool, default=True
         Whether a constant of flat prior is added.
+    variance : float, optional
+        The variance of the process, where it is not learnt.
 
     Examples
     --------
@@ -114,6 +116,7 @@ class LaplaceProcess:
 
     functions: Functions
     intercept: bool = True
+    variance: float | None = None
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """Return the given functions, without a variance."""
@@ -127,10 +130,13 @@ class LaplaceProcess:
         """Learn the variance of largest evidence."""
         design = cast(KernelDesign, design)
         active, L, subset, near = self.functions
-        subset = subset[:: -(-len(subset) // _VARIANCE_ROWS)]
-        F = _independent(design.columns(active)[design.centres[subset]], L)
-        counts, bounds = _at_candidates(design, t)[subset], (near - _NEAR, near + _NEAR)
-        log_variance, evidence = best_variance(F, counts, self.intercept, bounds)
+        if self.variance is None:
+            subset = subset[:: -(-len(subset) // _VARIANCE_ROWS)]
+            F = _independent(design.columns(active)[design.centres[subset]], L)
+            counts, bounds = _at_candidates(design, t)[subset], (near - _NEAR, near + _NEAR)
+            log_variance, evidence = best_variance(F, counts, self.intercept, bounds)
+        else:
+            log_variance, evidence = float(np.log(self.variance)), np.nan
         inverse = solve_triangular(L, np.eye(len(L)), lower=True)
         alpha = np.exp(-log_variance) * np.sum(inverse**2, axis=0)
         end = StopReason.CONVERGED
@@ -168,7 +174,11 @@ class LaplaceProcess:
 
 
 def process_functions(
-    design: Design, problems: list[np.ndarray], intercept: bool, seed: int = 0
+    design: Design,
+    problems: list[np.ndarray],
+    intercept: bool,
+    seed: int = 0,
+    variances: tuple[float, ...] = (),
 ) -> Functions:
     """Return functions for rows whose labels are uncertain in these binary problems.
 
@@ -181,6 +191,8 @@ def process_functions(
     intercept : bool
     seed : int, default=0
         Draws the rows where they are many.
+    variances : tuple of float, optional
+        Variance of the process of each problem, where it is not learnt.
     """
     design = cast(KernelDesign, design)
     subset = np.arange(design.n_candidates)
@@ -191,9 +203,12 @@ def process_functions(
     diagonal = design.kernel.diagonal(X)
     F, _ = pivoted_cholesky(diagonal, part.columns, _FIRST, 1.0 / _LARGEST)
     matters, log_variances = np.zeros(len(subset)), []
-    for problem in problems:
+    for k, problem in enumerate(problems):
         counts = _at_candidates(design, problem)[subset]
-        log_variance, _ = best_variance(F.T, counts, intercept, _LOG_VARIANCE)
+        if variances:
+            log_variance = float(np.log(variances[k]))
+        else:
+            log_variance, _ = best_variance(F.T, counts, intercept, _LOG_VARIANCE)
         alpha = np.full(len(F), np.exp(-log_variance))
         y = laplace_posterior(F.T, counts, alpha, intercept, tol=_ROUGH)[1]
         omega = counts[:, 1] * expit(y) * expit(-y)
