@@ -38,7 +38,7 @@ from sparsebayes import __version__
 
 from . import digest
 
-_FIRST = 3  # repetitions of every line that are run before all others
+_STAGES = (3, 10)  # repetitions of every line that are run before any more of another line
 UNKNOWN = "unknown"  # code of lines without a digest
 _Done = TypeVar("_Done")
 Values = dict[str, Any]
@@ -309,9 +309,9 @@ def run_cells(
     """Run the cells that their stores lack and return the reasons of failures by paper and key.
 
     The cells of all papers share one pool of `jobs` processes. The first three repetitions of every
-    line come first, so that a run that ends early has measured each of them, and cells that took
-    long before come before shorter ones, so that no long one is left for the end. After `minutes`
-    no further cell is started.
+    line come first and then those up to the tenth, so that a run that ends early has measured each
+    line. Among them, cells that took long before come before shorter ones, so that no long one is
+    left for the end. After `minutes` no further cell is started.
     """
     stores = {store.paper: store for store, _ in work}
     todo = [
@@ -321,9 +321,10 @@ def run_cells(
         if store.get(cell) is None
     ]
 
-    def turn(task: tuple[str, Cell]) -> tuple[bool, float, int]:
+    def turn(task: tuple[str, Cell]) -> tuple[int, float, int]:
         paper, cell = task
-        return cell.seed >= _FIRST, -stores[paper].expected(cell), cell.seed
+        stage = sum(cell.seed >= end for end in _STAGES)
+        return stage, -stores[paper].expected(cell), cell.seed
 
     todo.sort(key=turn)
     failed: dict[str, dict[Key, str]] = {paper: {} for paper in stores}
