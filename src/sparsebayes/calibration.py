@@ -326,8 +326,9 @@ class NewRows:
     ----------
     n_rows : float
         Number of observations so far.
-    squares, claimed : float
-        Sums over them of the squared errors and of the variances that were claimed.
+    ratio : float
+        Mean over them of the squared errors, divided by the variances that were claimed for the
+        same call. Later fits may claim much less than the first, so errors are not pooled.
     beyond : Extrapolation, optional
         Variance beyond the box of all rows so far, of a kernel model.
     input_range : InputRange, optional
@@ -339,8 +340,7 @@ class NewRows:
     """
 
     n_rows: float
-    squares: float
-    claimed: float
+    ratio: float
     beyond: Extrapolation | None
     input_range: InputRange | None
     known: np.ndarray | None
@@ -350,15 +350,13 @@ class NewRows:
         """Return the errors of the first rows, which have been fitted with calibration."""
         loo, model = fit.loo, fit.model
         n = 0.0 if loo is None else float(np.sum(loo.weight))
-        claimed = 0.0 if loo is None else float(loo.weight @ loo.variance)
         beyond = None if model.added is None else model.added.extrapolation
-        square = float(np.square(fit.calibration))
         hashes, first, total = np.unique(
             data.input_hashes()[data.used], return_index=True, return_counts=True
         )
         repeats = len(hashes) < len(data.used)
         known = None if repeats and is_discrete(data, data.used[first], total) else hashes
-        return cls(n, claimed, claimed / square, beyond, fit.input_range, known)
+        return cls(n, float(np.square(fit.calibration)), beyond, fit.input_range, known)
 
     def plus(self, fit: Fit, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> NewRows:
         """Return the errors with those of further rows, which `fit` has not seen."""
@@ -373,18 +371,22 @@ class NewRows:
         if len(used) == 0:
             return replace(self, beyond=boxes[0], input_range=boxes[1], known=known)
         X, y, count = X[used], y[used], count[used]
-        mean, spread, _ = fit.model.moments(X)
-        n = self.n_rows + float(np.sum(count))
-        kept = self.n_rows / n
-        with np.errstate(over="ignore"):
-            squares = kept * self.squares + float(count @ np.square(y - mean))
-        claimed = kept * self.claimed + float(count @ (spread + fit.posterior.noise_variance))
-        return NewRows(n, squares, claimed, *boxes, known)
+        n_new = float(np.sum(count))
+        n = self.n_rows + n_new
+        kept = self.n_rows * self.n_rows / n  # the errors of a fit to few rows count less
+        with np.errstate(over="ignore", invalid="ignore"):
+            ratio = (kept * self.ratio + n_new * _error_ratio(fit, X, y, count)) / (kept + n_new)
+        return NewRows(n, ratio, *boxes, known)
 
-    def calibrate(self, fit: Fit) -> Fit:
-        """Return the fit with the calibration of these errors."""
-        factor = self.squares / self.claimed if self.claimed > 0.0 else 1.0
-        factor = max(1.0, factor) if np.isfinite(factor) else 1.0
+    def calibrate(self, fit: Fit, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> Fit:
+        """Return the fit with the calibration of these errors.
+
+        The rows are those of the last call, which the fit has seen. Their errors count where they
+        exceed what the fit claims: no new row has judged it yet.
+        """
+        count = np.ones(len(y)) if weight is None else np.minimum(weight, 1.0)
+        factor = max(1.0, self.ratio, _error_ratio(fit, X, y, count))
+        factor = factor if np.isfinite(factor) else 1.0
         model = fit.model
         if self.beyond is not None and model.takes_extrapolation:
             model = model.with_added(self.beyond)
@@ -401,6 +403,18 @@ class NewRows:
             input_range=self.input_range,
             notes=notes,
         )
+
+
+def _error_ratio(fit: Fit, X: np.ndarray, y: np.ndarray, count: np.ndarray) -> float:
+    """Return the squared errors of a fit at some rows over the variances that it claims there."""
+    used = np.flatnonzero(count)
+    if len(used) == 0:
+        return 1.0
+    mean, spread, _ = fit.model.moments(X[used])
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        claimed = count[used] @ (spread + fit.posterior.noise_variance)
+        ratio = float(np.divide(count[used] @ np.square(y[used] - mean), claimed))
+    return 1.0 if np.isnan(ratio) else ratio
 
 
 Box = TypeVar("Box", Extrapolation, InputRange)

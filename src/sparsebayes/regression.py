@@ -28,7 +28,7 @@ from .noise_rounds import (
     with_known_variances,
     with_variance_of_rows,
 )
-from .posterior import Extrapolation, Unlike
+from .posterior import Diagonal, Extrapolation, Unlike
 from .predict import loo_density
 from .problem import Problem, with_chosen_kernel
 
@@ -85,8 +85,8 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
     is_large = method.process == "exact" and len(problem.rows.used) > MANY_ROWS
     is_sampled = is_large and noise.depends_on_inputs and not noise.robust
     last = sampled_input_noise(method, problem) if is_sampled else solve_round(method, problem)
-    if last.fit.loo is None:  # not a Gaussian posterior
-        return last.fit
+    if last.fit.loo is None:  # not a Gaussian posterior, or one of independent weights
+        return _with_factors_note(last.problem, last.fit)
     if noise.learnt and not noise.one_level and not 0.0 < last.loo.fitted_noise < np.inf:
         raise ValueError(
             "y is too large or too small: squared residuals overflow or underflow float64. "
@@ -112,6 +112,20 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
     if problem.purpose != "trial" or method.calibrates_trials:
         fit = calibrate(method, last, fit, with_kernel)
     return fit.within_budget(problem.reporter) if problem.purpose == "fit" else fit
+
+
+def _with_factors_note(problem: Problem, fit: Fit) -> Fit:
+    """Return the fit, with a warning where independent weights belong to overlapping functions."""
+    is_kernel = problem.spec.family is not None
+    if problem.purpose != "fit" or not is_kernel or not isinstance(fit.posterior.form, Diagonal):
+        return fit
+    message = (
+        f"{problem.reporter.name}: the weights of {len(fit.active)} overlapping kernel functions "
+        "are treated as independent, and there are no leave-one-out residuals to calibrate the "
+        "standard deviations. Intervals may be much too narrow. Use variance='exact', with at most "
+        "1,000 functions."
+    )
+    return replace(fit, notes=(*fit.notes, Note(message)))
 
 
 def _with_extrapolation(problem: Problem, fit: Fit) -> Fit:

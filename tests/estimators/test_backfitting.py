@@ -436,3 +436,23 @@ def test_smoothers_that_interpolate_end(repeated):
     model = BackfittingRegressor(smoothers=Ridge()).fit(*rows)
     assert model.n_iter_ < 100
     assert model.noise_variance_ > 0.3 * np.var(y)
+
+
+def test_independent_weights_of_overlapping_functions_are_warned_of():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, (50, 1))
+    y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(50)
+    model = BackfittingRegressor("rbf", gamma=0.5, variance="factorised")
+    with pytest.warns(UserWarning, match="treated as independent"):
+        model.fit(X, y)
+
+
+def test_ridge_of_more_columns_than_rows_keeps_its_coverage():
+    # Nothing is selected, so there is no optimism of a selection to be paid for.
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((260, 200))
+    y = X[:, :20] @ rng.standard_normal(20) + rng.standard_normal(260)
+    model = BackfittingRegressor(prior="ridge").fit(X[:60], y[:60])
+    mean, std = model.predict(X[60:], return_std=True)
+    assert 0.88 < np.mean(np.abs(y[60:] - mean) < 1.96 * std) < 0.99
+    assert np.sqrt(np.mean(std**2) / np.mean((y[60:] - mean) ** 2)) < 1.5

@@ -144,3 +144,28 @@ def test_widths_may_be_learnt_from_the_first_rows(model):
     truth = 5.0 + np.sin(X[:, 0]) * X[:, 1] + X[:, 2]
     assert np.mean((mean - truth) ** 2) < np.mean((first - truth) ** 2)
     assert np.mean(np.abs(y - mean) < 1.96 * std) > 0.9
+
+
+def test_a_fit_that_claims_more_than_its_own_rows_show_is_widened():
+    # With a known, tiny noise, the functions of the first call cannot represent all later rows.
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, (160, 2))
+    y = np.sin(3.0 * X[:, 0]) * np.cos(2.0 * X[:, 1])
+    model = ForwardRegressor(noise_variance=1e-10)
+    first, second, last = np.array_split(np.arange(150), 3)
+    model.partial_fit(X[first], y[first]).partial_fit(X[second], y[second])
+    with pytest.warns(UserWarning, match="errors of new rows are"):
+        model.partial_fit(X[last], y[last])
+    mean, std = model.predict(X[150:], return_std=True)
+    assert np.sqrt(np.mean((y[150:] - mean) ** 2)) < 4.0 * np.sqrt(np.mean(std**2))
+
+
+def test_inputs_that_come_again_do_not_calibrate():
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.uniform(-2.0, 2.0, (30, 3)), 4, axis=0)
+    y = np.sin(2.0 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(120)
+    order = np.argsort(np.tile(np.arange(4), 30), kind="stable")  # each input once a call
+    model, factors = RVMRegressor("rbf", gamma=0.5), []
+    for rows in np.array_split(order, 4):
+        factors.append(model.partial_fit(X[rows], y[rows]).calibration_)
+    np.testing.assert_allclose(factors, factors[0])

@@ -530,7 +530,7 @@ class StreamRegressor(SparseRegressor):
             new = former.extra["new_rows"].plus(former, X, y, weight)
         assert problem.stream is not None
         problem = replace(problem, stream=problem.stream.plus(X, y, weight))
-        fit = new.calibrate(self._solve(replace(problem, reporter=Reporter(self))))
+        fit = new.calibrate(self._solve(replace(problem, reporter=Reporter(self))), X, y, weight)
         publish(self, replace(fit, extra={**fit.extra, "stream": problem, "new_rows": new}))
         return self
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from .._array import RandomState
 from ..data import Data
 from ..designs import DenseDesign
-from ..fitting import Fit, convergence_notes, noise_floor_notes, run_fields, solution_fit
+from ..fitting import Fit, Method, convergence_notes, noise_floor_notes, run_fields, solution_fit
 from ..kernels import GammaOption, KernelName
 from ..predict import Noise, PosteriorModel
 from ..problem import Problem
@@ -296,6 +296,12 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
 
     def _needs_rows(self) -> str:
         return "smoothers require them" if self.smoothers is not None else ""
+
+    def _method(self, data: Data) -> Method:
+        # One prior for all columns, or none, selects nothing.
+        return replace(
+            super()._method(data), selects=self.prior == "ard" or self.kernel is not None
+        )
 
     def _problem(self, data: Data) -> Problem:
         columns: Any = partial(column_design, one_scale=self.prior == "ridge")
