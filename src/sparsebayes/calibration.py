@@ -7,7 +7,7 @@ optimistic. If there is no formula for the optimism, it is estimated by fits wit
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from scipy.stats import t as student
@@ -121,7 +121,7 @@ def _wrong_model(name: str, errors: str, factor: float, advice: str) -> str:
     )
 
 
-def _residual_variance(last: Round) -> Any:
+def _residual_variance(last: Round) -> float | np.ndarray:
     """Return the variance of the standardised leave-one-out residuals, which should be 1.
 
     Where they have heavy tails it is that of Student's t, from which quantiles are taken: of few
@@ -131,7 +131,7 @@ def _residual_variance(last: Round) -> Any:
     return _mean_square(last) if tail is None else tail.variance
 
 
-def _mean_square(last: Round) -> Any:
+def _mean_square(last: Round) -> float | np.ndarray:
     """Return the mean square of the standardised leave-one-out residuals."""
     count = _judges(last)
     with np.errstate(over="ignore", invalid="ignore"):  # `calibrate` checks that it is finite
@@ -153,7 +153,7 @@ def _judges(last: Round) -> np.ndarray:
     return count * between
 
 
-def _optimism(method: Method, last: Round, choose_kernel: ChooseKernel) -> Any:
+def _optimism(method: Method, last: Round, choose_kernel: ChooseKernel) -> float | np.ndarray:
     """Return by how much more the variance is too small than the residuals show.
 
     Length scales have seen all rows, and so has the selection of functions. Where there are few
@@ -197,7 +197,9 @@ def _is_pairwise(last: Round) -> bool:
     return is_option(last.problem.spec.family, "precomputed")
 
 
-def _optimism_of_folds(method: Method, last: Round, relearn: ChooseKernel | None) -> Any:
+def _optimism_of_folds(
+    method: Method, last: Round, relearn: ChooseKernel | None
+) -> float | np.ndarray | None:
     """Return by how much the squared errors in folds exceed what the residuals show; None without.
 
     A precision for each weight lets a function fit the very row that it is centred on, and a row
@@ -238,8 +240,8 @@ def _optimism_of_folds(method: Method, last: Round, relearn: ChooseKernel | None
 class _FoldErrors(NamedTuple):
     """Sums over the rows of folds, each predicted by a fit without its fold."""
 
-    squares: Any  # squared errors, in units of `_target_size`
-    claimed: Any  # variances that the fits claimed
+    squares: float | np.ndarray  # squared errors, in units of `_target_size`
+    claimed: float | np.ndarray  # variances that the fits claimed
     n_rows: float
 
 

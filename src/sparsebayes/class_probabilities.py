@@ -144,7 +144,7 @@ class Calibration:
     """
 
     slope: float = 1.0
-    intercept: Any = 0.0
+    intercept: float | np.ndarray = 0.0
 
     def __call__(self, z: np.ndarray) -> np.ndarray:
         """Return the calibrated scores, in the type of `z`."""

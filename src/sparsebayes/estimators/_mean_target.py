@@ -43,7 +43,9 @@ class MeanTarget:
     def __init__(self, target_type: str) -> None:
         self.target_type = target_type
 
-    def fit_transform(self, X: Any, y: Any, weight: np.ndarray | None = None) -> np.ndarray:
+    def fit_transform(
+        self, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None
+    ) -> np.ndarray:
         """Learn the means, and return those of these rows, each without its own fold."""
         X, y = np.asarray(X), np.asarray(y)
         weight = np.ones(len(y)) if weight is None else weight
@@ -64,7 +66,7 @@ class MeanTarget:
             Z[outside] = self._encode(codes[outside], means)
         return Z
 
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: np.ndarray) -> np.ndarray:
         """Return the means of the categories of new rows; a new category has that of all rows."""
         X = np.asarray(X)
         codes = np.empty(X.shape, dtype=np.intp)

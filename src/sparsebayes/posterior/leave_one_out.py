@@ -56,9 +56,9 @@ class LooPredictions(NamedTuple):
     spread: np.ndarray
     y: np.ndarray
     weight: np.ndarray
-    fitted_noise: Any
-    added: Any = 0.0
-    precision: Any = 1.0
+    fitted_noise: float | np.ndarray
+    added: float | np.ndarray = 0.0
+    precision: float | np.ndarray = 1.0
     noise: Any = None
 
     @property
