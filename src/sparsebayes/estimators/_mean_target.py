@@ -59,7 +59,7 @@ class MeanTarget:
         both = [np.unique(column, return_inverse=True) for column in X.T]
         self.categories_ = [categories for categories, _ in both]
         codes = np.column_stack([inverse.ravel() for _, inverse in both])
-        self._means = self._learn(codes, targets, weight)
+        self._level_means = self._learn(codes, targets, weight)
         Z = np.empty((len(y), codes.shape[1] * targets.shape[1]))
         for inside, outside in folds.split(codes, y):
             means = self._learn(codes[inside], targets[inside], weight[inside])
@@ -73,7 +73,7 @@ class MeanTarget:
         for j, categories in enumerate(self.categories_):
             at = np.minimum(np.searchsorted(categories, X[:, j]), len(categories) - 1)
             codes[:, j] = np.where(categories[at] == X[:, j], at, len(categories))
-        return self._encode(codes, self._means)
+        return self._encode(codes, self._level_means)
 
     @property
     def _is_number(self) -> bool:
