@@ -72,8 +72,9 @@ def coverage(y: ArrayLike, mean: ArrayLike, std: ArrayLike, level: float = 0.95)
 def crps(y: ArrayLike, mean: ArrayLike, scale: ArrayLike, df: float | None = None) -> float:
     """Return the mean continuous ranked probability score of normal or Student's t distributions.
 
-    The score (CRPS) is the integral of (F(x) - 1[x >= y])^2 over x, where F is the predictive CDF.
-    It has the units of y, and is the absolute error for a point prediction. Lower is better.
+    The score (CRPS) is the integral of (F(x) - H(x - y))^2 over x, where F is the predictive CDF
+    and H the step function, which is 0 below 0 and 1 above. It has the units of y, and is the
+    absolute error for a point prediction. Lower is better.
 
     Parameters
     ----------

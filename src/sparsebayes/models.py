@@ -126,7 +126,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "linear",
-        "sparse linear model: one prior precision per column (ARD)",
+        "sparse linear model: each column is shrunk by its own amount (ARD)",
         "sparsebayes.RVMRegressor",
         {"kernel": None},
         most_inputs=2_000,
@@ -244,7 +244,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "group-ard",
-        "one prior precision per table column, shared by its encoded columns",
+        "linear model that shrinks each table column by its own amount (ARD)",
         "sparsebayes.GroupARDRegressor",
         most_inputs=500,
         most_rows=100_000,
@@ -254,7 +254,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "group-lasso",
-        "Bayesian group lasso, by Gibbs sampling",
+        "linear model with a group lasso prior per table column, by Gibbs sampling",
         "sparsebayes.BayesianGroupLassoRegressor",
         most_inputs=200,
         most_rows=10_000,
@@ -264,7 +264,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "group-horseshoe",
-        "group horseshoe, by Gibbs sampling",
+        "linear model with a horseshoe prior per table column, by Gibbs sampling",
         "sparsebayes.GroupHorseshoeRegressor",
         most_inputs=200,
         most_rows=10_000,
@@ -299,7 +299,7 @@ MODELS = (
     ModelChoice(
         CLASSES,
         "linear",
-        "sparse logistic model: one prior precision per column (ARD)",
+        "sparse logistic model: each column is shrunk by its own amount (ARD)",
         "sparsebayes.RVMClassifier",
         {"kernel": None},
         most_inputs=500,

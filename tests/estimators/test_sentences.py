@@ -71,7 +71,9 @@ def test_gaps_and_text_are_sent_to_table_model(kind):
 def test_lists_of_known_values_have_the_default():
     with pytest.raises(ValueError, match="gamma='big' is not valid. Use 'auto'"):
         RVMRegressor("rbf", gamma="big").fit(X, Y)
-    with pytest.raises(ValueError, match="kernel='gaussian' is not valid. Use 'auto'"):
+    with pytest.raises(
+        ValueError, match="kernel='gaussian' is not valid. The Gaussian kernel is 'rbf'. Use 'auto'"
+    ):
         RVMRegressor("gaussian").fit(X, Y)
 
 

@@ -38,7 +38,7 @@ def test_everything_that_was_compared_is_said(positive):
         "linear",
         "linear of log y",
         "Gaussian process",
-        "additive process",
+        "additive Gaussian process",
         "Gaussian process of log y",
     ]
     assert sum(table["weight"]) == pytest.approx(1.0)
@@ -56,7 +56,7 @@ def test_a_sum_of_functions_of_single_inputs_is_predicted_by_the_additive_proces
     y = f + 0.3 * rng.standard_normal(400)
     model = StackedRegressor(target_transform=None).fit(Z[:200], y[:200])
     weights = dict(zip(model.choices_["member"], model.choices_["weight"], strict=True))
-    assert weights["additive process"] > 0.2
+    assert weights["additive Gaussian process"] > 0.2
     alone = SparseGPRegressor().fit(Z[:200], y[:200])
     errors = [np.mean((m.predict(Z[200:]) - f[200:]) ** 2) for m in (model, alone)]
     assert errors[0] < 0.9 * errors[1]
@@ -65,14 +65,14 @@ def test_a_sum_of_functions_of_single_inputs_is_predicted_by_the_additive_proces
 def test_many_rows_of_a_positive_target_have_the_additive_process_of_its_logarithm(monkeypatch):
     monkeypatch.setattr(stacked, "_FEW_ROWS", 100)
     model = StackedRegressor().fit(X[TRAIN], POSITIVE[TRAIN])
-    names = ["linear", "Gaussian process", "additive process of log y"]
+    names = ["linear", "Gaussian process", "additive Gaussian process of log y"]
     assert model.choices_["member"] == names
 
 
 @pytest.mark.parametrize("params", [{"kernel": "rbf"}, {"gamma": 0.5}, {"prefer": "small"}])
 def test_a_kernel_that_was_asked_for_has_no_additive_process_beside_it(params):
     model = StackedRegressor(**params).fit(X[:60], SIGNED[:60])
-    assert "additive process" not in model.choices_["member"]
+    assert "additive Gaussian process" not in model.choices_["member"]
 
 
 def test_members_are_ordered_by_weight_and_the_first_is_the_regressor(positive):

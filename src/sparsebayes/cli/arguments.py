@@ -146,7 +146,7 @@ def _table() -> argparse.ArgumentParser:
     for name, text in {
         "--drop": "column to ignore",
         "--categories": "numeric column to treat as categorical",
-        "--id": "copied to the predictions, not an input",
+        "--id": "column that is not an input; `predict` copies it",
     }.items():
         text += "; may be repeated"
         group.add_argument(name, metavar="COLUMN", action="append", default=[], help=text)
@@ -179,13 +179,13 @@ def _split() -> argparse.ArgumentParser:
         "--cv",
         type=int,
         metavar="K",
-        help="folds of the cross-validated scores (default: 5; above 5,000 rows one split)",
+        help="number of folds for the scores (default: 5, above 5,000 rows 1: a single split)",
     )
     group.add_argument(
         "--test-share",
         type=float,
         metavar="SHARE",
-        help="share of rows held out if --cv is 1 (default: 0.25)",
+        help="share of rows held out in a single split (default: 0.25)",
     )
     group.add_argument("--seed", type=int, default=0, help="random seed for the folds")
     return group

@@ -110,7 +110,7 @@ def compare_on(data: PreparedTable, options: argparse.Namespace) -> None:
         raise ValueError("No model could be fitted; see the messages above.")
     print(f"\nlowest {'NLL' if data.task == REGRESSION else 'log-loss'}: {winner.model}")
     density = "NLL: mean negative log density; " if data.task == REGRESSION else ""
-    print(f"{density}terms: basis functions or columns in the model")
+    print(f"{density}terms: basis functions or columns in the model (mixture: of all its members)")
     for line in remarks(scores):
         print(line)
     _hint_at_logarithm(data)

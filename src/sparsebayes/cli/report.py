@@ -57,7 +57,9 @@ def write_table_report(
     `saved` is the file of the model.
     """
     shown = best(scores, data.task, own=True) or scores[0]
-    name = f"{model.model_} ({type(model.estimator_[-1]).__name__})"
+    last = model.estimator_[-1]
+    kind = "a mixture of models" if hasattr(last, "choices_") else type(last).__name__
+    name = f"{model.model_} ({kind})"
     if len(folds) > 1:
         split = f"{len(folds)} folds: each row is predicted by a model fitted without it"
     else:
@@ -179,9 +181,9 @@ def _scores_section(scores: list[Score], task: str) -> Section:
         "rows": [cells(s, task, wide=True) for s in done],
         "best": done.index(best(scores, task) or done[0]),
         "note": f"{explanation[task]} ± is the standard error over rows. Terms: number of basis "
-        "functions or columns in the model, averaged over the folds (of a mixture: their sum over "
-        "the members with a weight above 0). Size: of the saved model. ms/row: time to predict a "
-        "row. Seconds: time of all fits. " + " ".join(others),
+        "functions or columns, averaged over the models of the folds; for a mixture, those of all "
+        "members with a weight above 0 are added. Size: of the saved model. ms/row: time to "
+        "predict a row. Seconds: time of all fits. " + " ".join(others),
     }
 
 
@@ -224,9 +226,10 @@ def _number_sections(held_out: Any, data: PreparedTable) -> list[Section]:
         ax.plot(levels, inside, color="C0")
         ax.set(xlabel="nominal coverage", ylabel="observed coverage", xlim=(0, 1), ylim=(0, 1))
         caption = (
-            "Observed against nominal coverage of normal intervals (mean ± z std). Below the "
-            "dashed line they are too narrow, above it too wide. The intervals of "
-            "predict_interval can have heavier tails; the table above has their coverage."
+            "Observed against nominal coverage of intervals that assume a normal distribution. "
+            "Below the dashed line they are too narrow, above it too wide. predict_interval can "
+            "assume a distribution with heavier tails: the column 95 % coverage above is of its "
+            "intervals."
         )
         figures.append((svg(figure), caption))
     more = f" {len(drawn)} of {len(y):,} rows are drawn." if len(drawn) < len(y) else ""
@@ -513,7 +516,7 @@ def _members(model: TableModel) -> Section | None:
         "head": [
             "member",
             "leave-one-out log density",
-            "± (difference to the best)",
+            "standard error of the difference to the best",
             "weight",
             "terms",
         ],

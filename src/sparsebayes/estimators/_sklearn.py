@@ -280,8 +280,8 @@ def check_sample_weight(sample_weight: Any, X: Any) -> Any:
         warn(
             "A sample weight is the number of observations that a row stands for. These "
             f"weights sum to {total:.3g}, so they were rescaled to sum to {n_rows}, the "
-            "number of rows with a positive weight. Weights with a sum above 2 are used as "
-            "they are."
+            "number of rows with a positive weight. Only weights with a sum of 2 or less, to "
+            "which no model can be fitted, are rescaled."
         )
         weight = weight / largest  # tiny ones too have a sum that can be divided by
         weight = weight * (n_rows / weight.sum())

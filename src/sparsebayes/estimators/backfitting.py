@@ -81,7 +81,7 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
         Method that computes the posterior means at given precisions: conjugate gradients or
         Gauss-Seidel sweeps.
     fit_intercept : bool, default=True
-        Add a constant with a flat prior, integrated out.
+        Add a constant. Its prior is flat, and predictions include its uncertainty.
     noise_variance : "learn" or float, default="learn"
         ``"learn"`` estimates the variance of the noise; a float is a known variance.
     max_iter : int, default=1000

@@ -42,18 +42,20 @@ class ForwardRegressor(TransformParameter, StreamRegressor):
     kernel : str, callable or None, default="auto"
         ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
         (``exp(-sum_j gamma_j |x_j - z_j|)``, for steps along single inputs) and ``"sum"`` (matern52
-        plus laplacian, each with its own length scales); ``"auto"`` (the smooth kernel of highest
-        evidence, or the sum if its leave-one-out predictions are better); any name or callable that
-        ``sklearn.metrics.pairwise.pairwise_kernels`` accepts; ``"precomputed"``; or None, where the
-        model selects among the columns of X instead of kernel functions.
+        plus laplacian, each with its own length scales); ``"auto"`` (the one of rbf, matern52 and
+        matern32 with the highest evidence, or the sum if its leave-one-out predictions are better);
+        any name or callable that ``sklearn.metrics.pairwise.pairwise_kernels`` accepts;
+        ``"precomputed"``; or None, where the model selects among the columns of X instead of kernel
+        functions.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
-        Kernel coefficient: all stationary kernels but the laplacian are functions of ``gamma |x -
-        z|^2``, as in ``exp(-gamma |x - z|^2)``. A large gamma is a narrow kernel. ``"ard"`` learns
-        one per input and ``"evidence"`` one for all standardised inputs, both by evidence;
-        ``"auto"`` uses the one that predicts better (``"scale"`` for kernels whose gamma cannot be
-        learnt). ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the
-        median distance between rows. An array has one value per input; for ``kernel="sum"`` it has
-        two rows, one for the matern52 (smooth) and one for the laplacian (rough) part.
+        Kernel coefficient: ``"rbf"``, ``"rq"`` and the Matern kernels are functions of
+        ``gamma |x - z|^2``, as in ``exp(-gamma |x - z|^2)``. A large gamma is a narrow kernel.
+        ``"ard"`` learns one gamma per input, ``"evidence"`` a single gamma for all standardised
+        inputs; both maximise the evidence. ``"auto"`` is the one of these two that predicts better
+        (``"scale"`` for kernels whose gamma cannot be learnt). ``"scale"`` is 1 / (n_features *
+        X.var()), ``"median"`` 1 / (2 m^2) with m the median distance between rows. An array has one
+        value per input; for ``kernel="sum"`` it has two rows, one for the matern52 (smooth) and one
+        for the laplacian (rough) part.
     degree, coef0 : float, default=3 and 0
         Parameters of the polynomial and sigmoid kernels.
     regularization : "uniform" or float, default="uniform"
@@ -92,7 +94,7 @@ class ForwardRegressor(TransformParameter, StreamRegressor):
         process, with its variance learnt by evidence (kernel models only). None is the independent
         prior of the selection, as in the paper.
     fit_intercept : bool, default=True
-        Add a constant with a flat prior, integrated out.
+        Add a constant. Its prior is flat, and predictions include its uncertainty.
     cache_size : float, default=200
         Memory in megabytes for kernel columns and for the Gram matrix of the candidates.
     random_state : int, RandomState or None, default=0

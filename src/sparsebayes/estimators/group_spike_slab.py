@@ -92,7 +92,7 @@ class GroupSelectorMixin(SelectorMixin, GroupEstimator):
     def credible_sets(
         self, coverage: float = 0.95, min_purity: float = 0.5, return_details: bool = False
     ) -> Any:
-        """Return credible sets of groups, each of which probably contains an active group.
+        """Return credible sets: sets of groups that probably contain an active group.
 
         With a probability of at least `coverage`, a set contains an active group: one whose
         coefficients are not zero. Near-duplicates share the probability of being active, so a set
@@ -105,7 +105,8 @@ class GroupSelectorMixin(SelectorMixin, GroupEstimator):
             Smallest probability that a set contains an active group.
         min_purity : float, default=0.5
             Sets of lower purity are not returned, because their groups are not near-duplicates. The
-            purity of a set is the smallest absolute correlation between two of its groups.
+            purity of a set is the smallest absolute correlation between two of its groups (for
+            groups of several columns A and B, ``|A'B| / sqrt(|A'A| |B'B|)`` in Frobenius norms).
         return_details : bool, default=False
             Also return the probability and the purity of each set.
 
@@ -230,7 +231,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         probability, which has a weak prior. The fit averages over its posterior; with
         ``max_joint_groups=0`` it uses the posterior mode.
     slab_variance : "learn", float or array of shape (n_groups,), default="learn"
-        Prior variance of the coefficients of an included group, in units of y^2/X^2. ``"learn"`` is
+        Prior variance of the coefficients of an included group, in units of y^2/X^2. With
+        ``"learn"`` all groups share one unknown variance, and the fit averages over its posterior
         as for `inclusion_prior`. One value for all groups assumes columns of comparable scale.
     noise_variance : "learn" or float, default="learn"
         ``"learn"`` estimates the variance of the noise; a float is a known variance.
@@ -238,12 +240,12 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         ``"ep"`` is expectation propagation. ``"gibbs"`` is a Gibbs sampler, which uses the
         hyperparameters that EP has learnt unless they are given.
     sites : {"group", "column"}, default="group"
-        Factors by which EP approximates the prior (its sites): one per group, or one per column as
-        in Hernández-Lobato et al. (2013). The latter ignore the correlation of columns inside a
-        group.
+        EP approximates the prior by a product of simple functions, called sites: one per group, or
+        one per column as in Hernández-Lobato et al. (2013). Sites per column ignore the correlation
+        of columns inside a group.
     anneal : {"auto", True, False}, default="auto"
-        EP can have wrong fixed points if the noise is low and rows are few, so ``"auto"`` may make
-        several runs. If the noise variance is below a tenth of the variance of y, it adds an
+        EP can converge to a wrong result if the noise is low and rows are few, so ``"auto"`` may
+        make several runs. If the noise variance is below a tenth of the variance of y, it adds an
         annealed run, whose noise variance is lowered gradually. If the best run has not converged,
         or uses nearly as many degrees of freedom as there are rows, it adds annealed runs from
         other starts. Of the runs that have converged, the one of highest evidence is kept. True
@@ -253,19 +255,21 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         that EP leaves undecided (an inclusion probability near neither 0 nor 1), and those that
         could replace an included group. A model is one combination of included groups; all models
         of these groups are enumerated, or the most probable ones if there are more than 1,024.
-        Predictions are averaged over the models, so that near-duplicates share their probability.
-        The other groups keep their EP approximation. 0 is EP alone, as in the paper.
+        Predictions are averaged over the models. If two groups are nearly equal, the inclusion
+        probability is divided between them. The other groups keep their EP approximation. 0 is EP
+        alone, as in the paper.
     always : array-like of group labels, or None, default=None
         Groups that are always in the model, such as covariates. Their coefficients have a wide slab
         (or their own `slab_variance`, if it is an array) and no spike. They are excluded from
         learning the priors, from `credible_sets` and from `select`.
     fit_intercept : bool, default=True
-        Add a constant with a flat prior, integrated out.
+        Add a constant. Its prior is flat, and predictions include its uncertainty.
     max_iter : int, default=500
         Maximum number of EP steps of a run.
     tol : float, default=1e-4
         EP has converged if in one step no inclusion probability changes by more than this, and no
-        mean or standard deviation by more than this times the standard deviation of the slab.
+        posterior mean or standard deviation of a coefficient by more than this times the standard
+        deviation of the slab.
     warm_start : bool, default=False
         Start from the EP sites of the previous fit if the columns and groups are the same. Rows may
         have been added.
@@ -322,7 +326,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         One entry per EP step of the kept run (``"gibbs"``: per sweep, chain after chain).
     runs_ : dict of arrays
         One entry per EP run: its start, log evidence (of EP alone), number of steps, whether it
-        converged, and number of groups. Runs that end at different fixed points can be seen here.
+        converged, number of groups with an inclusion probability above 0.5, and whether it was
+        kept. Runs that end at different fixed points can be seen here.
     models_ : dict of arrays
         Enumerated models, the most probable first: the undecided groups (as indices of
         `group_names_`), which of them each model includes, its probability, and the absolute
@@ -330,8 +335,8 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     n_iter_ : int
         Number of steps.
     converged_ : bool
-        Whether EP has converged, or all models of all groups were enumerated at given
-        hyperparameters.
+        Whether EP has converged. It is also True if all hyperparameters were given and all models
+        of all groups were enumerated, because the result is then exact.
     stop_reason_ : str
         Code of the reason why the fit ended, such as ``"converged"`` or ``"max_iter"``.
     r_hat_, effective_sample_size_ : arrays of shape (n_groups,)

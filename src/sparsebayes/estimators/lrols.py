@@ -108,18 +108,20 @@ class OrthogonalLeastSquaresRegressor(StreamRegressor):
     kernel : str, callable or None, default="rbf"
         ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
         (``exp(-sum_j gamma_j |x_j - z_j|)``, for steps along single inputs) and ``"sum"`` (matern52
-        plus laplacian, each with its own length scales); ``"auto"`` (the smooth kernel of highest
-        evidence, or the sum if its leave-one-out predictions are better); any name or callable that
-        ``sklearn.metrics.pairwise.pairwise_kernels`` accepts; ``"precomputed"``; or None, where the
-        model selects among the columns of X instead of kernel functions.
+        plus laplacian, each with its own length scales); ``"auto"`` (the one of rbf, matern52 and
+        matern32 with the highest evidence, or the sum if its leave-one-out predictions are better);
+        any name or callable that ``sklearn.metrics.pairwise.pairwise_kernels`` accepts;
+        ``"precomputed"``; or None, where the model selects among the columns of X instead of kernel
+        functions.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="scale"
-        Kernel coefficient: all stationary kernels but the laplacian are functions of ``gamma |x -
-        z|^2``, as in ``exp(-gamma |x - z|^2)``. A large gamma is a narrow kernel. ``"ard"`` learns
-        one per input and ``"evidence"`` one for all standardised inputs, both by evidence;
-        ``"auto"`` uses the one that predicts better (``"scale"`` for kernels whose gamma cannot be
-        learnt). ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the
-        median distance between rows. An array has one value per input; for ``kernel="sum"`` it has
-        two rows, one for the matern52 (smooth) and one for the laplacian (rough) part.
+        Kernel coefficient: ``"rbf"``, ``"rq"`` and the Matern kernels are functions of
+        ``gamma |x - z|^2``, as in ``exp(-gamma |x - z|^2)``. A large gamma is a narrow kernel.
+        ``"ard"`` learns one gamma per input, ``"evidence"`` a single gamma for all standardised
+        inputs; both maximise the evidence. ``"auto"`` is the one of these two that predicts better
+        (``"scale"`` for kernels whose gamma cannot be learnt). ``"scale"`` is 1 / (n_features *
+        X.var()), ``"median"`` 1 / (2 m^2) with m the median distance between rows. An array has one
+        value per input; for ``kernel="sum"`` it has two rows, one for the matern52 (smooth) and one
+        for the laplacian (rough) part.
     degree, coef0 : float, default=3 and 0
         Parameters of the polynomial and sigmoid kernels.
     regularization : {"local", "uniform", "none"} or float, default="local"
@@ -157,7 +159,7 @@ class OrthogonalLeastSquaresRegressor(StreamRegressor):
         candidates easily exceeds it. ``"auto"`` is 1 for kernels. For columns it is sqrt(log n + 2
         log m) with n rows and m candidates, the threshold of the extended BIC.
     fit_intercept : bool, default=True
-        Add a constant with a flat prior, integrated out.
+        Add a constant. Its prior is flat, and predictions include its uncertainty.
     noise_variance : {"learn", "input"}, float or array of shape (n_samples,), default="learn"
         ``"learn"`` estimates one variance for all rows. ``"input"`` also estimates how it depends
         on the inputs, and keeps that model if it predicts better (see `noise_model_`). A float or

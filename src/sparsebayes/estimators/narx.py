@@ -203,10 +203,10 @@ class NARXRegressor(Summary):
             n_inputs = len(x) - len(self._lags.outputs)
             current = ", u(k) included" if any(0 in lags for lags in self._lags.inputs) else ""
             raise ValueError(
-                f"Only {x.shape[1]} time steps have all their lagged values. The model has "
-                f"{len(x)} of these ({len(self._lags.outputs)} of the output, {n_inputs} of the "
-                f"inputs{current}) and needs at least {4 * len(x) + 8} time steps: 4 for each "
-                "lagged value, plus 8. Use longer series or fewer lags."
+                f"Only {x.shape[1]} time steps have all their lagged values, but at least "
+                f"{4 * len(x) + 8} are needed. The model has {len(x)} lagged values "
+                f"({len(self._lags.outputs)} of the output and {n_inputs} of the inputs{current}), "
+                "and needs 4 time steps for each, plus 8. Use longer series or fewer lags."
             )
         low, high = float(np.min(t)), float(np.max(t))
         margin = _RANGES * max(high - low, 1e-12 * max(abs(low), abs(high)), 1e-300)
@@ -514,7 +514,8 @@ class NARXRegressor(Summary):
         Returns
         -------
         y : array of shape (n,)
-            Simulated output, which begins with `initial`. If it leaves `limits_`, it is NaN from
+            Simulated output, which begins with `initial`. If it leaves `limits_` (the range
+            of the training outputs, extended by ten times its length on both sides), it is NaN from
             that time step on, with a RuntimeWarning.
         std : array of shape (n,)
             Only with ``return_std=True``.

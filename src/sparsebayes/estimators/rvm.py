@@ -40,18 +40,20 @@ class RVMRegressor(StreamRegressor):
     kernel : str, callable or None, default="auto"
         ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
         (``exp(-sum_j gamma_j |x_j - z_j|)``, for steps along single inputs) and ``"sum"`` (matern52
-        plus laplacian, each with its own length scales); ``"auto"`` (the smooth kernel of highest
-        evidence, or the sum if its leave-one-out predictions are better); any name or callable that
-        ``sklearn.metrics.pairwise.pairwise_kernels`` accepts; ``"precomputed"``; or None, where the
-        model selects among the columns of X instead of kernel functions.
+        plus laplacian, each with its own length scales); ``"auto"`` (the one of rbf, matern52 and
+        matern32 with the highest evidence, or the sum if its leave-one-out predictions are better);
+        any name or callable that ``sklearn.metrics.pairwise.pairwise_kernels`` accepts;
+        ``"precomputed"``; or None, where the model selects among the columns of X instead of kernel
+        functions.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
-        Kernel coefficient: all stationary kernels but the laplacian are functions of ``gamma |x -
-        z|^2``, as in ``exp(-gamma |x - z|^2)``. A large gamma is a narrow kernel. ``"ard"`` learns
-        one per input and ``"evidence"`` one for all standardised inputs, both by evidence;
-        ``"auto"`` uses the one that predicts better (``"scale"`` for kernels whose gamma cannot be
-        learnt). ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the
-        median distance between rows. An array has one value per input; for ``kernel="sum"`` it has
-        two rows, one for the matern52 (smooth) and one for the laplacian (rough) part.
+        Kernel coefficient: ``"rbf"``, ``"rq"`` and the Matern kernels are functions of
+        ``gamma |x - z|^2``, as in ``exp(-gamma |x - z|^2)``. A large gamma is a narrow kernel.
+        ``"ard"`` learns one gamma per input, ``"evidence"`` a single gamma for all standardised
+        inputs; both maximise the evidence. ``"auto"`` is the one of these two that predicts better
+        (``"scale"`` for kernels whose gamma cannot be learnt). ``"scale"`` is 1 / (n_features *
+        X.var()), ``"median"`` 1 / (2 m^2) with m the median distance between rows. An array has one
+        value per input; for ``kernel="sum"`` it has two rows, one for the matern52 (smooth) and one
+        for the laplacian (rough) part.
     degree, coef0 : float, default=3 and 0
         Parameters of the polynomial and sigmoid kernels.
     algorithm : {"auto", "fast", "em"}, default="auto"
@@ -59,10 +61,11 @@ class RVMRegressor(StreamRegressor):
         ``"auto"`` runs `n_starts` searches, which differ in the prior precision that all weights
         have at the start. Each search begins with all functions in the model, and uses a
         low-dimensional approximation of them for speed. ``"auto"`` then merges the results, and
-        tests whether any other function raises the evidence. ``"fast"`` adds, re-estimates and
-        deletes one function at a time from the empty model (Tipping & Faul 2003). ``"em"``
-        re-estimates all of them from the full model (Tipping 2001), which needs two arrays of
-        n_candidates x n_candidates.
+        tests whether any other function raises the evidence. ``"fast"`` starts from the
+        empty model; each step adds one function, deletes one, or updates the prior precision of one
+        (Tipping & Faul 2003). ``"em"`` starts with all functions, and each step updates all
+        precisions (Tipping 2001). It needs two arrays of n x n, for n rows or columns to select
+        from.
     n_starts : int, default=3
         Number of starts of ``"auto"``. More starts take longer and may reach a higher evidence.
     heal : bool, default=False
@@ -72,7 +75,7 @@ class RVMRegressor(StreamRegressor):
         deviations are slower. Not available with ``kernel=None``, ``"precomputed"``, `return_cov`
         and `sample_y`.
     fit_intercept : bool, default=True
-        Add a constant with a flat prior, integrated out.
+        Add a constant. Its prior is flat, and predictions include its uncertainty.
     noise_variance : {"learn", "input"}, float or array of shape (n_samples,), default="learn"
         ``"learn"`` estimates one variance for all rows. ``"input"`` also estimates how it depends
         on the inputs, and keeps that model if it predicts better (see `noise_model_`). A float or
@@ -85,8 +88,9 @@ class RVMRegressor(StreamRegressor):
         Maximum number of steps. The default is 200 for ``"auto"`` (about 10 are usual), 2,000 for
         ``"fast"`` and 1,000 for ``"em"``.
     tol : float, default=1e-3
-        Tolerance in nats of log evidence. The fit has converged if no single addition, deletion or
-        re-estimation gains more (with ``"auto"``, no addition more than 20 times as much).
+        Tolerance in nats of log evidence. The fit has converged if the evidence would rise by less
+        than `tol` if any single function were deleted or its precision updated, and by less than
+        `tol` (with ``"auto"``, 20 * `tol`) if any single function were added.
     warm_start : bool, default=False
         Start from the functions and precisions of the previous fit. Functions whose rows are not in
         X are replaced by the nearest candidates. Requires ``algorithm="auto"``.

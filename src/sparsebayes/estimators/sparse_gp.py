@@ -28,12 +28,12 @@ class SparseGPRegressor(SparseRegressor):
     """Gaussian process regression with a learnt kernel, for any number of rows.
 
     Up to 2,000 rows the model is the exact Gaussian process. For more rows the process is
-    approximated by kernel functions at selected rows. As many functions are kept as maximise the
-    evidence. More are kept, up to `max_terms`, until the variance that they do not represent is
-    below a tenth of the noise variance. With `neighbours` each prediction is also conditioned on
-    the nearest training rows, which corrects the approximation. Kernel, length scales, signal and
-    noise variance are learnt by evidence, and the standard deviations are calibrated by
-    leave-one-out residuals.
+    approximated by kernel functions at selected rows. Functions are added until the evidence is
+    highest. If the variance of the process that they miss is still above a tenth of the noise
+    variance, further functions are added, up to `max_terms`. With `neighbours` each prediction is
+    also conditioned on the nearest training rows, which corrects the approximation. Kernel, length
+    scales, signal and noise variance are learnt by evidence, and the standard deviations are
+    calibrated by leave-one-out residuals.
 
     Parameters
     ----------
@@ -41,13 +41,15 @@ class SparseGPRegressor(SparseRegressor):
         ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
         (``exp(-sum_j gamma_j |x_j - z_j|)``) and ``"sum"`` (matern52 plus laplacian, each with its
         own length scales); ``"additive"`` (``prod_j (1 + w_j exp(-gamma_j |x_j - z_j|))``, a sum of
-        functions of single inputs, of pairs and so on); ``"auto"`` (the smooth kernel of highest
-        evidence, or the sum if its leave-one-out predictions are better); or any positive definite
-        kernel of ``sklearn.metrics.pairwise.pairwise_kernels``, by name or as a callable.
+        functions of single inputs, of pairs and so on); ``"auto"`` (the one of rbf, matern52 and
+        matern32 with the highest evidence, or the sum if its leave-one-out predictions are better);
+        or any positive definite kernel of ``sklearn.metrics.pairwise.pairwise_kernels``, by name or
+        as a callable.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
-        Kernel coefficient: all stationary kernels but the laplacian are functions of ``gamma |x -
+        Kernel coefficient: ``"rbf"``, ``"rq"`` and the Matern kernels are functions of ``gamma |x -
         z|^2``, as in ``exp(-gamma |x - z|^2)``. A large gamma is a narrow kernel. ``"ard"`` learns
-        one per input, ``"evidence"`` one for all, and ``"auto"`` uses the one that predicts better.
+        one gamma per input, ``"evidence"`` a single one for all inputs; both maximise the evidence.
+        ``"auto"`` is the one of these two that predicts better.
         ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the median
         distance between rows. An array has one value per input; for ``kernel="sum"`` it has two
         rows, one for the matern52 (smooth) and one for the laplacian (rough) part, and for
@@ -73,21 +75,21 @@ class SparseGPRegressor(SparseRegressor):
         stores all rows. ``"auto"`` tries 16, 32, 64 and 128 while the leave-one-out density rises,
         and uses 0 if the process is exact or the functions represent it well enough.
 
-        With any number of neighbours, the fit also tries cells: parts of the input space with a few
+        If `neighbours` is not 0, the fit also tries cells: parts of the input space with a few
         thousand rows each. If the leave-one-out density is higher with cells, the mean of a
         prediction is conditioned on the rows of its cell instead of on its neighbours. The standard
-        deviation is still computed from the neighbours, and rescaled to agree with the cells on
-        average.
+        deviation is still computed from the neighbours, and adjusted so that on average it equals
+        that of the predictions from the cells.
 
-        Neighbours require a stationary kernel. Its length scales maximise the exact evidence of a
-        random subset of up to 2,500 rows.
+        Neighbours require a stationary kernel, which depends only on ``x - z``. Its length scales
+        maximise the exact evidence of a random subset of up to 2,500 rows.
     max_terms : "auto", int or None, default="auto"
         Largest number of functions. ``"auto"`` is the exact process if there are at most 2,000
         rows. For more rows it is 300, or more if the last of these still raise the evidence (up to
         1,000, depending on the number of rows). None is the exact process of up to 10,000 rows, in
         cubic time.
     fit_intercept : bool, default=True
-        Add a constant with a flat prior, integrated out.
+        Add a constant. Its prior is flat, and predictions include its uncertainty.
     cache_size : float, default=200
         Memory in megabytes for kernel columns and for the Gram matrix of the candidates.
     random_state : int, RandomState or None, default=0
@@ -131,15 +133,16 @@ class SparseGPRegressor(SparseRegressor):
         One weight per function.
     intercept_ : float or array of shape (n_outputs,)
         Constant term of the model.
-    noise_model_, noise_tail_ : NoiseModel and Tail, or None
-        Model of the noise variance as a function of the inputs (``noise_variance="input"``), and
-        Student's t distribution of the noise if the leave-one-out residuals have heavy tails (with
-        either `likelihood`). Both are used by intervals.
+    noise_model_ : NoiseModel or None
+        Model of the noise variance as a function of the inputs (``noise_variance="input"``).
+    noise_tail_ : Tail or None
+        Student's t distribution of the noise if the leave-one-out residuals have heavy tails, also
+        with ``likelihood="gaussian"``. Intervals use it.
     calibration_ : float or array of shape (n_outputs,)
         Factor (at least 1) by which the standard deviations of predictions are inflated. It is the
-        root mean square of the standardised leave-one-out residuals, corrected for the optimism of
-        learning length scales on the same rows. The fitted hyperparameters and `log_evidence_` do
-        not include it.
+        root mean square of the standardised leave-one-out residuals, increased because the length
+        scales were learnt on the same rows. The fitted hyperparameters and `log_evidence_` do not
+        include it.
     noise_variance_ : float or array of shape (n_outputs,)
         Variance of the noise, as learnt or as given. An array of shape (n_samples,) if it varies
         between the training rows.
@@ -150,9 +153,10 @@ class SparseGPRegressor(SparseRegressor):
     exact_ : bool
         Whether the model is the exact process of all rows.
     approximation_ : dict
-        If the process is not exact: how the scores of the candidates were computed (``route``), the
-        number of candidates, and the log evidence of the selected functions, as estimated during
-        the selection and as computed exactly.
+        If the process is not exact: how the gains of the candidates, the rows at which a function
+        can be added, were computed (``route``), the
+        number of candidates (``n_candidates``), and the log evidence of the selected functions, as
+        estimated during the selection (``claimed_log_evidence``) and exact (``log_evidence``).
     neighbours_ : int
         Number of neighbours that is used; 0 if none.
     neighbours_search_ : dict of arrays
@@ -168,8 +172,9 @@ class SparseGPRegressor(SparseRegressor):
         ``"max_terms"``, ``"evidence"``, ``"no_candidate"``, ``"exact_fit"`` or ``"no_signal"``. A
         fit that was stopped has ``"time_limit"``, ``"interrupted"`` or ``"callback"``.
     history_ : dict of arrays
-        One entry per selection step. If functions were selected again with another ratio of noise
-        to signal variance, these steps follow, with a higher ``replay``.
+        One entry per selection step. If the selection was repeated with another ratio of noise to
+        signal variance, the steps of the repetition follow those of the first selection;
+        ``replay`` counts the repetitions.
     n_iter_ : int
         Number of selection steps; 0 for the exact process.
     converged_ : bool

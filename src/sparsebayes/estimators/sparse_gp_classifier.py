@@ -22,24 +22,25 @@ _STEPS = 1  # the variance of the process is learnt in one step
 class SparseGPClassifier(SparseClassifier):
     """Gaussian process classification with a learnt kernel.
 
-    A logistic model whose latent function is a Gaussian process, by Laplace approximation. The
-    process is represented by kernel functions at up to 500 training rows, selected where the
-    predicted class is least certain. Kernel and length scales are learnt, and the probabilities are
-    calibrated by cross-validation. With more than two classes there is one process per class
-    against the rest, with the same functions.
+    A logistic model: the log odds are a Gaussian process, whose posterior is computed by Laplace
+    approximation. The process is represented by kernel functions at up to 500 training rows,
+    selected where the predicted class is least certain. Kernel and length scales are learnt, and
+    the probabilities are calibrated by cross-validation. With more than two classes one process is
+    fitted per class, for this class against all others. All processes use the same functions.
 
     Parameters
     ----------
     kernel : str or callable, default="auto"
         ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
         (``exp(-sum_j gamma_j |x_j - z_j|)``) and ``"sum"`` (matern52 plus laplacian, each with its
-        own length scales); ``"auto"`` (the smooth kernel of highest evidence, or the sum if its
-        leave-one-out predictions are better); or any positive definite kernel of
-        ``sklearn.metrics.pairwise.pairwise_kernels``, by name or as a callable.
+        own length scales); ``"auto"`` (the one of rbf, matern52 and matern32 with the highest
+        evidence, or the sum if its leave-one-out predictions are better); or any positive definite
+        kernel of ``sklearn.metrics.pairwise.pairwise_kernels``, by name or as a callable.
     gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
-        Kernel coefficient: all stationary kernels but the laplacian are functions of ``gamma |x -
+        Kernel coefficient: ``"rbf"``, ``"rq"`` and the Matern kernels are functions of ``gamma |x -
         z|^2``, as in ``exp(-gamma |x - z|^2)``. A large gamma is a narrow kernel. ``"ard"`` learns
-        one per input, ``"evidence"`` one for all, and ``"auto"`` uses the one that predicts better.
+        one gamma per input, ``"evidence"`` a single one for all inputs; both maximise the evidence.
+        ``"auto"`` is the one of these two that predicts better.
         ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the median
         distance between rows. An array has one value per input; for ``kernel="sum"`` it has two
         rows, one for the matern52 (smooth) and one for the laplacian (rough) part.
@@ -77,8 +78,8 @@ class SparseGPClassifier(SparseClassifier):
     feature_relevance_, rough_share_, kernel_search_
         As in `RVMClassifier`, if length scales were learnt.
     coef_ : array of shape (1, n_active) or (n_classes, n_active)
-        One weight per function. There is one row for two classes, and one per class against the
-        rest for more.
+        One weight per function: one row for two classes, and one row per class (this class against
+        the others) for more classes.
     intercept_ : array of shape (1,) or (n_classes,)
         Constant term of each latent function.
     weight_precision_ : array of the shape of `coef_`
@@ -93,9 +94,9 @@ class SparseGPClassifier(SparseClassifier):
     calibration_intercept_ : array of shape (1,) or (n_classes,)
         Intercepts of that line.
     coupling_ : float
-        Parameter that combines the binary models of more than two classes, from 0 (their
-        probabilities are divided by their sum) to 1 (softmax of their log odds); see
-        `RVMClassifier`.
+        With more than two classes, how the probabilities of each class against the others are
+        combined: 0 divides them by their sum, 1 is the softmax of their log odds, and values
+        between interpolate.
     history_ : dict of arrays
         One entry per binary problem.
     n_iter_ : int

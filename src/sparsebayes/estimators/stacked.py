@@ -181,7 +181,7 @@ class StackedRegressor(Mixture, TargetRegressor):
     >>> y = np.exp(np.sin(2 * X[:, 0]) + 0.3 * rng.standard_normal(150))
     >>> model = StackedRegressor().fit(X, y)
     >>> model.choices_["member"][2:]
-    ['Gaussian process', 'additive process', 'Gaussian process of log y']
+    ['Gaussian process', 'additive Gaussian process', 'Gaussian process of log y']
     >>> model.members_[0].name
     'Gaussian process of log y'
     """
@@ -283,7 +283,7 @@ class StackedRegressor(Mixture, TargetRegressor):
             if self._has_additive(n, process.model.n_features_in_) and candidates.goes_on:
                 # One for many rows, to save time: that of log y, which is better in the median.
                 log = may_be_log and not is_small
-                name = "additive process of log y" if log else "additive process"
+                name = "additive Gaussian process of log y" if log else "additive Gaussian process"
                 candidates.add(name, self._process(n, kernel="additive", gamma="ard"), log)
         if of_log and candidates.goes_on:
             process = candidates.add("Gaussian process of log y", self._process(n), True, kernel)

@@ -58,15 +58,19 @@ def table_model(task: str = "auto", **params: Any) -> TableModel:
         the same task: numbers are regression, even 0 and 1; text, booleans and categoricals are
         classification.
     **params
-        `model` is ``"auto"`` (the mixture) or the name of a model, as listed by ``sparsebayes
-        models``. `prefer` applies to ``model="auto"`` only: ``"accurate"`` (default) is the
-        mixture, and ``"small"`` is one of its members, the one with the fewest terms whose
-        leave-one-out score is within one standard error of the best. `missing` is ``"impute"``
-        (replace by the median and add a 0/1 indicator column), ``"drop"`` (drop rows with missing
-        values) or ``"error"``. `drop` lists columns to ignore, and `categories` numeric columns to
-        treat as categorical. All others are parameters of the model, such as `kernel`, `gamma`,
-        `noise_variance`, `target_transform` or `max_terms`. A name that the model does not have
-        raises an error.
+        Keyword arguments:
+
+        - `model`: ``"auto"`` (default), the mixture, or a name that ``sparsebayes models`` lists.
+        - `prefer`, for ``model="auto"``: ``"accurate"`` (default) is the mixture. ``"small"`` is a
+          single model, the one with the fewest terms whose leave-one-out score is within one
+          standard error of the best.
+        - `missing`: ``"impute"`` (default) replaces missing values by the median and adds a 0/1
+          indicator column, ``"drop"`` drops rows with missing values, ``"error"`` raises an error.
+        - `drop`: list of columns to ignore.
+        - `categories`: list of numeric columns to treat as categorical.
+        - All others are parameters of the estimator that `model` names, such as `kernel`, `gamma`,
+          `noise_variance`, `target_transform` or `max_terms`. A name that it does not have raises
+          an error.
 
     Returns
     -------

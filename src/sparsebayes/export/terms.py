@@ -160,15 +160,15 @@ def _check_writable(model: BaseEstimator) -> None:
         kind = type(model).__name__
         why = (
             (
-                "it transforms the target (export its regressor_, and transform the predictions "
-                "yourself)"
+                "it transforms the target (export its regressor_, and apply the inverse transform "
+                "to the predictions)"
             )
             if hasattr(model, "target_transform_")
             else ""
         )
         why = "it predicts classes" if hasattr(model, "classes_") else why
         if hasattr(model, "members_"):
-            why = "it is a mixture of models (fit a single one: model='process', 'rvm' or 'linear')"
+            why = "it is a mixture of models (fit a single one: model='rvm' or 'linear')"
         raise ValueError(
             f"{kind} cannot be exported{f': {why}' if why else ''}. Export a single regressor of "
             "sparsebayes, such as RVMRegressor, ForwardRegressor, SparseGPRegressor or "

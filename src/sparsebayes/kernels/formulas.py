@@ -740,8 +740,9 @@ def make_kernel(
     if kernel not in PAIRWISE_KERNEL_FUNCTIONS:
         names = sorted({*LEARNT, *PAIRWISE_KERNEL_FUNCTIONS})
         raise ValueError(
-            f"kernel={kernel!r} is not valid{suggestion(kernel, names)}. Use 'auto', one of "
-            f"{', '.join(names)}, 'precomputed', a callable, or None for the columns of X."
+            f"kernel={kernel!r} is not valid{suggestion(kernel, names)}. The Gaussian kernel is "
+            "'rbf'. Use 'auto', 'precomputed', a callable, None for a linear model of the columns "
+            f"of X, or one of these names: {', '.join(names)}."
         )
     if np.ndim(gamma) and kernel in ("poly", "polynomial", "sigmoid", "chi2"):
         raise ValueError(
