@@ -28,7 +28,7 @@ from .noise_rounds import (
     with_known_variances,
     with_variance_of_rows,
 )
-from .posterior import Diagonal, Extrapolation, Unlike
+from .posterior import Extrapolation, Unlike
 from .predict import loo_density
 from .problem import Problem, with_chosen_kernel
 
@@ -117,7 +117,7 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
 def _with_factors_note(problem: Problem, fit: Fit) -> Fit:
     """Return the fit, with a warning where independent weights belong to overlapping functions."""
     is_kernel = problem.spec.family is not None
-    if problem.purpose != "fit" or not is_kernel or not isinstance(fit.posterior.form, Diagonal):
+    if problem.purpose != "fit" or not is_kernel or not fit.posterior.form.independent:
         return fit
     message = (
         f"{problem.reporter.name}: the weights of {len(fit.active)} overlapping kernel functions "
