@@ -521,11 +521,11 @@ def _members(model: TableModel) -> Section | None:
             "terms",
         ],
         "rows": rows,
-        "note": "Predictions are those of a mixture of the members with these weights. A model of "
-        "log y gets weight 0 if its mean predicts worse: its leave-one-out RMSE is more than 1 % "
-        "above that of the Gaussian process of y. The weights of the other members maximise the "
-        "leave-one-out log density of the mixture. ± is the standard error of the difference to "
-        "the member with the highest density. Terms: number of basis functions or columns.",
+        "note": "Members of the model that was fitted to all rows. Its predictions are those of a "
+        "mixture with these weights. A model of log y gets weight 0 if its mean predicts worse: "
+        "its leave-one-out RMSE is more than 1 % above that of the Gaussian process of y. The "
+        "weights of the other members maximise the leave-one-out log density of the mixture, as "
+        "long as its RMSE stays near the smallest. Terms: number of basis functions or columns.",
     }
 
 

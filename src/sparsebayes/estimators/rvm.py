@@ -32,8 +32,9 @@ class RVMRegressor(StreamRegressor):
     """Relevance vector machine for regression.
 
     A linear model of kernel functions centred on the training rows, or of the columns of X
-    (``kernel=None``). Each weight has its own prior precision. The precisions that maximise the
-    evidence are infinite for most functions, so that few remain: the relevance vectors.
+    (``kernel=None``): these are the candidates. Each weight has its own prior precision. The
+    precisions that maximise the evidence are infinite for most candidates, so that few remain: the
+    relevance vectors.
 
     Parameters
     ----------
