@@ -511,21 +511,28 @@ def _members(model: TableModel) -> Section | None:
         [name, rounded(density), rounded(error), f"{weight:.0%}", str(terms)]
         for name, density, error, weight, terms in zip(*map(table.get, keys), strict=True)
     ]
+    score, weights = (
+        "leave-one-out log density",
+        "A model of log y gets weight 0 if its mean predicts worse: its leave-one-out RMSE is more "
+        "than 1 % above that of the Gaussian process of y. The weights of the other members "
+        "maximise the leave-one-out log density of the mixture, as long as its RMSE stays near the "
+        "smallest.",
+    )
+    if model.task_ == CLASSES:
+        score = "leave-one-out log probability"
+        weights = "They maximise the leave-one-out log probability of the labels."
     return {
         "title": f"Members of the model {model.model_}",
         "head": [
             "member",
-            "leave-one-out log density",
+            score,
             "standard error of the difference to the best",
             "weight",
             "terms",
         ],
         "rows": rows,
         "note": "Members of the model that was fitted to all rows. Its predictions are those of a "
-        "mixture with these weights. A model of log y gets weight 0 if its mean predicts worse: "
-        "its leave-one-out RMSE is more than 1 % above that of the Gaussian process of y. The "
-        "weights of the other members maximise the leave-one-out log density of the mixture, as "
-        "long as its RMSE stays near the smallest. Terms: number of basis functions or columns.",
+        f"mixture with these weights. {weights} Terms: number of basis functions or columns.",
     }
 
 
