@@ -63,7 +63,7 @@ class MeanTarget:
         Z = np.empty((len(y), codes.shape[1] * targets.shape[1]))
         for inside, outside in folds.split(codes, y):
             means = self._learn(codes[inside], targets[inside], weight[inside])
-            Z[outside] = self._encode(codes[outside], means)
+            Z[outside] = _encoded(codes[outside], means)
         return Z
 
     def transform(self, X: np.ndarray) -> np.ndarray:
@@ -73,7 +73,7 @@ class MeanTarget:
         for j, categories in enumerate(self.categories_):
             at = np.minimum(np.searchsorted(categories, X[:, j]), len(categories) - 1)
             codes[:, j] = np.where(categories[at] == X[:, j], at, len(categories))
-        return self._encode(codes, self._level_means)
+        return _encoded(codes, self._level_means)
 
     @property
     def _is_number(self) -> bool:
@@ -97,8 +97,10 @@ class MeanTarget:
             found.append(np.vstack([overall + share * (mean - overall), overall]))
         return found
 
-    def _encode(self, codes: np.ndarray, means: list[np.ndarray]) -> np.ndarray:
-        return np.column_stack([own[code] for own, code in zip(means, codes.T, strict=True)])
+
+def _encoded(codes: np.ndarray, means: list[np.ndarray]) -> np.ndarray:
+    """Return the mean of the category of each row and column."""
+    return np.column_stack([own[code] for own, code in zip(means, codes.T, strict=True)])
 
 
 def _sums(code: np.ndarray, weight: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:

@@ -46,6 +46,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -137,11 +138,7 @@ def enumerate_undecided_groups(
     by_ep = Enumeration(inclusion, variance, posterior, _cluster_models(sites, none))
     if most == 0 or (len(groups) == 0 and not learnt):
         return by_ep
-
-    def weigh(limit: int) -> _Weighed:
-        undecided = _undecided_groups(form, sites, marginals, limit)
-        return _weigh(form, sites, undecided, precision, target)
-
+    weigh = partial(_weigh_undecided, form, sites, marginals, precision, target)
     weighed = _weigh(form, sites, groups, precision, target)
     if not weighed.search.complete:
         weighed = weigh(min(most, _FEW))
@@ -212,6 +209,19 @@ class _Weighed(NamedTuple):
         order = np.argsort(-log_weight, kind="stable")
         weight = np.exp(log_weight[order] - total)
         return self.groups, Models(self.groups, chosen[order], weight), total
+
+
+def _weigh_undecided(
+    form: Form,
+    sites: SpikeSlabSites,
+    marginals: Marginals,
+    precision: float | np.ndarray,
+    target: np.ndarray | None,
+    most: int,
+) -> _Weighed:
+    """Weigh the models of at most `most` groups that are undecided."""
+    groups = _undecided_groups(form, sites, marginals, most)
+    return _weigh(form, sites, groups, precision, target)
 
 
 def _weigh_labels(
