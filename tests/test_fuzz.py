@@ -50,6 +50,7 @@ FOUND = [
     ("GroupSpikeSlabRegressor", 39),
     ("SparseTargetTransform", 44),
     ("RVMClassifier", 21571),  # every row certain of its label: LinAlgError
+    ("ForwardRegressor", 810181),  # a calibrated variance beyond float64
     ("BackfittingRegressor", 21997),  # ridge on a target it cannot see: ZeroDivisionError
     ("PartitionedRVMRegressor", 72200),  # linear kernel at 1e150: overflow
     ("RVMRegressor", 71265),  # the same without intercept: NaN into LAPACK

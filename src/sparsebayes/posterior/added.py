@@ -179,8 +179,10 @@ class ResidualProcess:
         return np.multiply.outer(C, self.amplitude)
 
     def scaled(self, factor: float | np.ndarray) -> ResidualProcess:
-        """Return the process with its variance multiplied by `factor`."""
-        return replace(self, amplitude=self.amplitude * factor)
+        """Return the process with its variance multiplied by `factor`, within float64."""
+        with np.errstate(over="ignore"):
+            amplitude = np.minimum(self.amplitude * factor, 0.1 * np.finfo(np.float64).max)
+        return replace(self, amplitude=amplitude)
 
     @property
     def _kernel(self) -> Kernel:
