@@ -71,6 +71,7 @@ def exact_fit(problem: Problem) -> Fit:
     weight = np.ones(len(rows)) if weight is None else weight[rows]
     assert kernel is not None
     basis = KernelBasis(kernel, X)
+    problem.reporter.say(f"computing the kernel matrix of {len(rows)} rows")
     K = np.empty((len(rows), len(rows)), order="F")
     for block in row_slices(len(rows), 512):
         # K is symmetric, and what is above its diagonal is not read.
@@ -81,6 +82,7 @@ def exact_fit(problem: Problem) -> Fit:
     noise = Noise.from_design(problem.design, problem.t, problem.solver_noise)
     rng = np.random.default_rng(problem.seed)
     learnt = problem.choice.noise_to_signal or None
+    problem.reporter.say(f"factoring the kernel matrix of {len(rows)} rows")
     process = exact_process(K, y / scale, weight, problem.fit_intercept, noise, rng, learnt)
     if process is None:
         raise not_positive_definite(problem)

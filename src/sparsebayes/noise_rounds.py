@@ -42,7 +42,8 @@ from .rows import row_slices
 
 _MOST_FUNCTIONS = 200  # functions in a noise model, in order of choice: more are only slower
 _MOST_ROUNDS = 6  # rounds of a robust fit
-MANY_ROWS, _SAMPLE_ROWS = 2000, 1000  # of an exact process, above which some rows choose weights
+_WORSE = 1.01  # leave-one-out error of a weighted fit over that of an unweighted one, at most
+MANY_ROWS = 2000  # of an exact process, above which it has one round: a factorisation takes long
 _FAR = 1.5  # standard deviations of the target at which a constant runs away from it
 _SETTLED = 0.02  # mean change of robust weights, which are 1 on average, at which they have settled
 
@@ -78,6 +79,11 @@ class Round:
     def score(self) -> float:
         """Return the leave-one-out log density of all rows, with the tail of the residuals."""
         return float(self.loo.weight @ loo_density(self.loo, self.residual_tail))
+
+    def mean_square(self) -> float:
+        """Return the mean square of the leave-one-out residuals."""
+        count = self.loo.weight
+        return float(count @ np.square(self.loo.residual) / np.sum(count))
 
     def with_noise(self, noise: Noise, variance: Any) -> Round:
         """Return the round with this noise, of this variance at the rows."""
@@ -159,36 +165,22 @@ def with_variance_of_rows(last: Round, noise: NoiseSpec) -> Round:
     return last.with_noise(Noise(mean, at_rows=variance), variance)
 
 
-def input_noise(first: Round, refit: Callable[[Data, Fit], Round]) -> Round:
-    """Fit two rounds; keep the first if the second has no higher leave-one-out density."""
+def input_noise(first: Round, refit: Callable[[Data, Fit], Round] | None) -> Round:
+    """Fit two rounds; keep the first if the second has no higher density or a larger error.
+
+    Without `refit` there is one round: the mean is that of one noise level.
+    """
     first = _with_noise(first, varies=True)
-    if first.fit.noise.model is None or first.problem.reporter.budget.over:
+    if refit is None or first.fit.noise.model is None or first.problem.reporter.budget.over:
         return first
     # The root: weights from variances that are not known well would follow their errors.
     second = _with_noise(
         refit(_weighted(first, np.sqrt(first.loo.noise_variance)), first.fit), True
     )
     better = second.fit.noise.model is not None and second.score() > first.score()
+    # Weights follow the rows of little noise, and the mean of the others may be lost.
+    better = better and second.mean_square() <= _WORSE**2 * first.mean_square()
     return second if better else first
-
-
-def sampled_input_noise(method: Method, problem: Problem) -> Round:
-    """Fit the rounds to a sample of the rows, then all rows once, with the weights of the last.
-
-    For an exact process of many rows: its factorisation takes longest, and the noise of a thousand
-    rows says how it depends on the inputs.
-    """
-    data, rng = problem.rows, np.random.default_rng(problem.seed)
-    rows = np.sort(rng.choice(data.used, _SAMPLE_ROWS, replace=False))
-    first = solve_round(method, problem.trial(data=data.subset(rows)))
-    sample = input_noise(first, lambda data, fit: refit_round(method, first, data, fit))
-    if sample.problem is not first.problem:  # weights are worth while
-        assert sample.fit.noise.model is not None
-        variance = data.reduce(_NoiseJob(sample.fit.model, sample.fit.noise.model))
-        precision, _ = _precisions(np.sqrt(variance), data.counts)
-        problem = replace(problem, data=replace(data, weight=data.counts, precision=precision))
-    last = solve_round(method, problem)
-    return _with_noise(last.with_noise(sample.fit.noise, last.loo.noise), varies=True)
 
 
 def robust_rounds(method: Method, last: Round, choose_kernel: ChooseKernel) -> Round:
@@ -252,6 +244,7 @@ def _student(last: Round) -> Round:
 
 def _noise_model(last: Round, squares: np.ndarray) -> Round:
     """Return the round with a noise model of all rows, or of as many as it needs."""
+    last.problem.reporter.say("learning how the noise depends on the inputs")
     data, predictor, spec = last.problem.rows, last.fit.model, last.problem.spec
     rows = np.flatnonzero(last.loo.weight)
     if len(rows) > MOST_ROWS:

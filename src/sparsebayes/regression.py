@@ -10,6 +10,7 @@ whether the noise has heavy tails and by how much the claimed variances are too 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -22,7 +23,6 @@ from .noise_rounds import (
     input_noise,
     refit_round,
     robust_rounds,
-    sampled_input_noise,
     settled,
     solve_round,
     with_known_variances,
@@ -82,9 +82,7 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
         problem = with_known_variances(problem, noise)
     if problem.kernel is None:
         problem = with_kernel(method, problem)
-    is_large = method.process == "exact" and len(problem.rows.used) > MANY_ROWS
-    is_sampled = is_large and noise.depends_on_inputs and not noise.robust
-    last = sampled_input_noise(method, problem) if is_sampled else solve_round(method, problem)
+    last = solve_round(method, problem)
     if last.fit.loo is None:  # not a Gaussian posterior, or one of independent weights
         return _with_factors_note(last.problem, last.fit)
     if noise.learnt and not noise.one_level and not 0.0 < last.loo.fitted_noise < np.inf:
@@ -96,8 +94,10 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
         last = with_variance_of_rows(last, noise)
     elif noise.robust:
         last = robust_rounds(method, last, with_kernel)
-    elif noise.depends_on_inputs and not is_sampled:
-        last = input_noise(last, lambda data, fit: refit_round(method, last, data, fit))
+    elif noise.depends_on_inputs:
+        is_large = method.process == "exact" and len(problem.rows.used) > MANY_ROWS
+        refit = None if is_large else partial(refit_round, method, last)
+        last = input_noise(last, refit)
     if noise.learnt and last.fit.noise.tail is None:
         last = last.with_tail(last.residual_tail)
     fit = settled(method, last)

@@ -32,7 +32,7 @@ from ..forward.gp_prior import FLOOR, SMALLEST_REFIT
 from ..forward.path import search_lam
 from ..noise import Noise, PerTarget, squares
 
-_SEARCHED, _MOST_SEARCHED = 300, 1000
+_SEARCHED, _MOST_SEARCHED = 300, 1500
 _BLOCK = 1024
 _NEAR = 3e-2  # accuracy of log lam, which is known to sqrt(2/n) at best
 _LARGEST = 1e3  # largest lam, over n times the mean diagonal of K
