@@ -136,7 +136,7 @@ MODELS = (
     ModelChoice(
         REGRESSION,
         "bayesian-ridge",
-        "from scikit-learn, to compare: linear model with one precision for all inputs",
+        "from scikit-learn, to compare: linear model with the same shrinkage for all inputs",
         "sklearn.linear_model.BayesianRidge",
         most_inputs=2_000,
     ),

@@ -531,8 +531,9 @@ def _members(model: TableModel) -> Section | None:
             "terms",
         ],
         "rows": rows,
-        "note": "Members of the model that was fitted to all rows. Its predictions are those of a "
-        f"mixture with these weights. {weights} Terms: number of basis functions or columns.",
+        "note": "Members of the model that was fitted to all rows. (The models in the table of "
+        "scores were fitted to fewer rows and can have fewer terms.) Its predictions are those of "
+        f"a mixture with these weights. {weights} Terms: number of basis functions or columns.",
     }
 
 

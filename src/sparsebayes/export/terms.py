@@ -158,22 +158,23 @@ def _check_writable(model: BaseEstimator) -> None:
     """Raise an error where a model has no Gaussian weights on functions of single rows."""
     if not isinstance(model, SparseRegressor):
         kind = type(model).__name__
-        why = (
-            (
-                "it transforms the target (export its regressor_, and apply the inverse transform "
-                "to the predictions)"
-            )
-            if hasattr(model, "target_transform_")
-            else ""
+        advice = (
+            "Export a single regressor of sparsebayes, such as RVMRegressor, ForwardRegressor, "
+            "SparseGPRegressor or BackfittingRegressor."
         )
-        why = "it predicts classes" if hasattr(model, "classes_") else why
+        why = ""
         if hasattr(model, "members_"):
-            why = "it is a mixture of models (fit a single one: model='rvm' or 'linear')"
-        raise ValueError(
-            f"{kind} cannot be exported{f': {why}' if why else ''}. Export a single regressor of "
-            "sparsebayes, such as RVMRegressor, ForwardRegressor, SparseGPRegressor or "
-            "BackfittingRegressor."
-        )
+            why = "it is a mixture of models"
+            advice = "Fit a single model: model='rvm' or 'linear'."
+        elif hasattr(model, "classes_"):
+            why = "it predicts classes"
+        elif hasattr(model, "target_transform_"):
+            why = "it transforms the target"
+            advice = (
+                "Export its regressor_, and apply the inverse transformation to the predictions "
+                "yourself."
+            )
+        raise ValueError(f"{kind} cannot be exported{f': {why}' if why else ''}. {advice}")
     if model.posterior_.mean.ndim == 2:
         raise ValueError("A model of several targets cannot be exported. Fit one model per target.")
     if getattr(model, "neighbours_", 0):
