@@ -155,4 +155,8 @@ def _unlike(data: Data, level: float, amplitude: np.ndarray) -> Unlike | None:
     rows = rows[:: -(-len(rows) // _MOST_COMPARED)]
     K = np.asarray(data.X[np.ix_(rows, rows)], dtype=np.float64)
     scale = float(np.mean(np.diag(K)))
-    return Unlike.from_matrix(K, level / signal * scale, amplitude / scale, rows)
+    with np.errstate(over="ignore", divide="ignore"):
+        amplitude = amplitude / scale
+    if not np.all(np.isfinite(amplitude)):
+        return None
+    return Unlike.from_matrix(K, level / signal * scale, amplitude, rows)
