@@ -12,7 +12,7 @@ input more than ten times what its quartiles say it is, it is ten times that.
    rough kernel their median L1 distance. Columns that are one category share a length.
 2. All length scales start at 0.7 l0 times a factor of the family, signal 1, noise 0.2, and one
    length per input is learnt at once: with one length for all first, irrelevant inputs can hide the
-   signal for good. The evidence is exact, on all rows up to 800 and else on 500; the sum of smooth
+   signal for good. The evidence is exact, of 500 rows, or of all rows if fewer; the sum of smooth
    and rough starts from the lengths of Matern 5/2 too. Where nothing was found (noise above 0.95
    of the variance) it starts again with twice as many rows.
 3. With more rows than that each family takes a few steps on 3000 rows and 300 centres, and the
@@ -31,10 +31,10 @@ equivalent to noise, which the functions of a sparse model would interpolate.
 A model of the whole Gaussian process has shorter optimal widths than one of a few hundred
 functions, and centres hide how rough a function of little noise is. With ``process="exact"`` every
 stage has exact evidence: the winner, or what may still win, is refined on 1,000 rows (all rows up
-to 1,500), which is better than 5,000 rows with 500 centres, in a third of the time
-(docs/decisions/0035). With ``process="local"`` `learn_widths` goes on from all points found and,
-for a sum, from the flat start on 1,000 rows, then from the best of them on 2,500 rows, or on 6,000
-in parts (docs/theory/neighbours.md).
+to 1,500, in two parts above 1,000), which is better than 5,000 rows with 500 centres, in a third of
+the time (docs/decisions/0035). With ``process="local"`` `learn_widths` goes on from all points
+found and, for a sum, from the flat start on 1,000 rows, then from the best of them on 2,500 rows,
+or on 6,000 in parts (docs/theory/neighbours.md).
 
 `propose_widths` returns several kernels where the final model should choose between them by its
 predictions (smooth or sum, one width or several); `learn_widths` decides by evidence alone.
