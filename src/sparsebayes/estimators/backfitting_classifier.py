@@ -27,10 +27,11 @@ from ._estimator import Capabilities
 class BackfittingClassifier(BackfittingEstimator, SparseClassifier):
     """Bayesian backfitting for classification: sparse logistic models of very many columns.
 
-    A logistic model in the columns of X (or in kernel functions centred on training rows), in which
-    each weight has its own precision, with the variational bound of Jaakkola & Jordan. The fit only
-    multiplies with the columns, and a sparse X stays sparse. More than two classes are one model
-    per class against the rest, coupled afterwards.
+    A logistic model: the log odds are a weighted sum of the columns of X, or of kernel functions
+    centred on training rows. The prior of each weight has its own precision, and the posterior is
+    approximated by the variational bound of Jaakkola & Jordan. The fit only multiplies with the
+    columns, and a sparse X stays sparse. With more than two classes one model is fitted per class,
+    for this class against all others, and their probabilities are combined.
 
     Parameters
     ----------
@@ -110,9 +111,9 @@ class BackfittingClassifier(BackfittingEstimator, SparseClassifier):
     calibration_intercept_ : array of shape (1,) or (n_classes,)
         Intercepts of that line.
     coupling_ : float
-        Parameter that combines the binary models of more than two classes, from 0 (their
-        probabilities are divided by their sum) to 1 (softmax of their log odds); see
-        `RVMClassifier`.
+        With more than two classes, how the probabilities of each class against the others are
+        combined: 0 divides them by their sum, 1 is the softmax of their log odds, and values
+        between interpolate.
     history_ : dict of arrays
         One entry per step.
     n_iter_ : int

@@ -136,10 +136,11 @@ class ForwardRegressor(TransformParameter, StreamRegressor):
         chosen. It is multiplied by `calibration_`.
     intercept_ : float or array of shape (n_outputs,)
         Constant term of the model.
-    noise_model_, noise_tail_ : NoiseModel and Tail, or None
-        Model of the noise variance as a function of the inputs (``noise_variance="input"``), and
-        Student's t distribution of the noise if the leave-one-out residuals have heavy tails (with
-        either `likelihood`). Both are used by intervals.
+    noise_model_ : NoiseModel or None
+        Model of the noise variance as a function of the inputs (``noise_variance="input"``).
+    noise_tail_ : Tail or None
+        Student's t distribution of the noise if the leave-one-out residuals have heavy tails, also
+        with ``likelihood="gaussian"``. Intervals use it.
     calibration_ : float or array of shape (n_outputs,)
         Factor (at least 1) by which the standard deviations of predictions are inflated. It is the
         root mean square of the standardised leave-one-out residuals, corrected for the optimism of
@@ -160,9 +161,10 @@ class ForwardRegressor(TransformParameter, StreamRegressor):
     best_n_terms_ : int
         Number of terms with the highest `evidence_path_`.
     approximation_ : dict
-        How the scores of the candidates were computed (``route``), the number of candidates, and
-        the log evidence of the selected functions, as estimated during the selection and as
-        computed exactly; for a low rank also the rank and the remaining trace.
+        How the gains of the candidates, the functions that can be added, were computed
+        (``route``); the number of candidates (``n_candidates``); and the log evidence of the
+        selected functions, as estimated during the selection (``claimed_log_evidence``) and exact
+        (``log_evidence``). For a low rank also the rank and the remaining trace.
     stop_reason_ : str
         Why the selection ended: ``"evidence"`` (the path was cut at its highest evidence),
         ``"max_terms"``, ``"validation"``, ``"no_candidate"``, ``"exact_fit"`` (the target is
@@ -171,8 +173,9 @@ class ForwardRegressor(TransformParameter, StreamRegressor):
     loo_ : Bunch
         Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form.
     history_ : dict of arrays
-        One entry per selection step. If functions were selected again with another regularisation,
-        these steps follow, with a higher ``replay``.
+        One entry per selection step. If the selection was repeated with another regularisation,
+        the steps of the repetition follow those of the first selection; ``replay`` counts the
+        repetitions.
     n_iter_ : int
         Number of steps.
     converged_ : bool

@@ -282,7 +282,7 @@ class BayesianGroupLassoRegressor(_ShrinkageRegressor):
         ``"learn"`` samples the variance of the noise (with prior 1/variance); a float is a known
         variance.
     fit_intercept : bool, default=True
-        Add a constant with a flat prior, integrated out.
+        Add a constant. Its prior is flat, and predictions include its uncertainty.
     n_chains, n_samples, n_warmup : int
         Number of chains, of stored sweeps per chain and of warm-up sweeps. All draws are kept in
         memory.

@@ -73,8 +73,8 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
     """Probit classification that selects groups of columns, with a spike-and-slab prior.
 
     ``P(y = 1 | x) = Phi(x'w + b)`` with the group spike-and-slab prior on w, by expectation
-    propagation. With more than two classes one model is fitted per class against the rest and the
-    probabilities are normalised.
+    propagation (EP). With more than two classes one model is fitted per class, for this class
+    against all others, and the probabilities are normalised.
 
     Parameters
     ----------
@@ -86,9 +86,11 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         probability, which has a weak prior. The fit averages over its posterior.
     slab_variance : "learn", float or array of shape (n_groups,), default="learn"
         Prior variance of the coefficients of an included group, relative to the unit variance of
-        the probit. ``"learn"`` is as for `inclusion_prior`.
+        the probit. With ``"learn"`` all groups share one unknown variance, and the fit averages
+        over its posterior.
     sites : {"group", "column"}, default="group"
-        Factors by which EP approximates the prior (its sites): one per group, or one per column.
+        EP approximates the prior by a product of simple functions, called sites: one per group, or
+        one per column.
     max_joint_groups : int, default=32
         Largest number of undecided groups whose models are enumerated after EP, as in
         `GroupSpikeSlabRegressor`.

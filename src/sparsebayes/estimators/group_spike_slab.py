@@ -331,7 +331,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     models_ : dict of arrays
         Enumerated models, the most probable first: the undecided groups (as indices of
         `group_names_`), which of them each model includes, its probability, and the absolute
-        correlations between these groups.
+        correlations between these groups (see `credible_sets`).
     n_iter_ : int
         Number of steps.
     converged_ : bool

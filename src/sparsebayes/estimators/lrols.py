@@ -217,10 +217,11 @@ class OrthogonalLeastSquaresRegressor(StreamRegressor):
         chosen. It is multiplied by `calibration_`.
     intercept_ : float
         Constant term of the model.
-    noise_model_, noise_tail_ : NoiseModel and Tail, or None
-        Model of the noise variance as a function of the inputs (``noise_variance="input"``), and
-        Student's t distribution of the noise if the leave-one-out residuals have heavy tails (with
-        either `likelihood`). Both are used by intervals.
+    noise_model_ : NoiseModel or None
+        Model of the noise variance as a function of the inputs (``noise_variance="input"``).
+    noise_tail_ : Tail or None
+        Student's t distribution of the noise if the leave-one-out residuals have heavy tails, also
+        with ``likelihood="gaussian"``. Intervals use it.
     calibration_ : float
         Factor (at least 1) by which the standard deviations of predictions are inflated. It is the
         root mean square of the standardised leave-one-out residuals, corrected for the optimism of

@@ -67,16 +67,18 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
     degree, coef0 : float, default=3 and 0
         Parameters of the polynomial and sigmoid kernels.
     algorithm : {"em", "fast"}, default="em"
-        Algorithm of each run. ``"em"`` re-estimates all functions (Tipping 2001). ``"fast"`` adds,
-        re-estimates and deletes one at a time (Tipping & Faul 2003), and its runs do not end early.
+        Algorithm of each run. ``"em"`` starts with all functions of the run, and each step
+        updates all precisions (Tipping 2001). ``"fast"`` adds one function, deletes one, or updates
+        the precision of one in each step (Tipping & Faul 2003); its runs do not end early.
     fit_intercept, noise_variance, likelihood
         As in `RVMRegressor`.
     max_iter : int, optional
         Maximum number of steps of each run. The default is 1,000 for ``"em"`` and 2,000 for
         ``"fast"``.
     tol : float, default=1e-3
-        Tolerance in nats of log evidence. A run has converged if no single deletion or
-        re-estimation (with ``"fast"``, addition) gains more.
+        Tolerance in nats of log evidence. A run has converged if no deletion of a single function
+        and no update of its precision raises the log evidence by `tol` or more. With ``"fast"`` no
+        addition may do so either.
     max_time : float, optional
         Approximate number of seconds after which the fit stops and the best model so far is kept.
         At least one run is made.

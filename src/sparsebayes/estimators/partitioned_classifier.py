@@ -70,8 +70,8 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
     max_iter : int, default=1000
         Maximum number of passes over the rows in each run; about 15 are usual.
     tol : float, default=1e-3
-        Tolerance in nats of log evidence. A run has converged if no single deletion or
-        re-estimation gains more.
+        Tolerance in nats of log evidence. A run has converged if no deletion of a single function
+        and no update of its precision raises the log evidence by `tol` or more.
     max_time, client, n_jobs, checkpoint_dir, random_state, verbose
         As in `PartitionedRVMRegressor`.
 

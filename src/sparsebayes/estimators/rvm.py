@@ -89,9 +89,11 @@ class RVMRegressor(StreamRegressor):
         Maximum number of steps. The default is 200 for ``"auto"`` (about 10 are usual), 2,000 for
         ``"fast"`` and 1,000 for ``"em"``.
     tol : float, default=1e-3
-        Tolerance in nats of log evidence. The fit has converged if the evidence would rise by less
-        than `tol` if any single function were deleted or its precision updated, and by less than
-        `tol` (with ``"auto"``, 20 * `tol`) if any single function were added.
+        Tolerance in nats of log evidence. The fit has converged if no deletion of a single function
+        and no update of its precision raises the log evidence by `tol` or more, and no addition of
+        a function raises it by 20 * `tol` or more. For ``"fast"`` the limit of an addition is
+        `tol`, and ``"em"`` does not test additions. With ``kernel=None`` and a single target,
+        ``"auto"`` has converged when a cycle over the columns gains less than `tol`.
     warm_start : bool, default=False
         Start from the functions and precisions of the previous fit. Functions whose rows are not in
         X are replaced by the nearest candidates. Requires ``algorithm="auto"``.
@@ -139,10 +141,11 @@ class RVMRegressor(StreamRegressor):
         Constant term of the model.
     healing_ : Healing or None
         Variance that is added away from the training rows, with ``heal=True``.
-    noise_model_, noise_tail_ : NoiseModel and Tail, or None
-        Model of the noise variance as a function of the inputs (``noise_variance="input"``), and
-        Student's t distribution of the noise if the leave-one-out residuals have heavy tails (with
-        either `likelihood`). Both are used by intervals.
+    noise_model_ : NoiseModel or None
+        Model of the noise variance as a function of the inputs (``noise_variance="input"``).
+    noise_tail_ : Tail or None
+        Student's t distribution of the noise if the leave-one-out residuals have heavy tails, also
+        with ``likelihood="gaussian"``. Intervals use it.
     calibration_ : float or array of shape (n_outputs,)
         Factor (at least 1) by which the standard deviations of predictions are inflated. It is the
         root mean square of the standardised leave-one-out residuals, corrected for the optimism of

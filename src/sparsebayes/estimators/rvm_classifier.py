@@ -24,8 +24,9 @@ from ._sklearn import Whole, words
 class RVMClassifier(SparseClassifier):
     """Relevance vector machine for classification.
 
-    A logistic model whose latent function is a sum of kernel functions centred on training rows (or
-    of columns of X), each weight with its own precision, fitted by Laplace approximation. The
+    A logistic model: the log odds are a weighted sum of kernel functions centred on the training
+    rows, or of the columns of X (``kernel=None``); these are the candidates. The prior of each
+    weight has its own precision, and the posterior is computed by Laplace approximation. The
     precisions that maximise the evidence are infinite for most functions, so that few remain: the
     relevance vectors. Probabilities account for the uncertainty of the weights and of the
     intercept.
@@ -57,9 +58,9 @@ class RVMClassifier(SparseClassifier):
     algorithm : {"auto", "fast", "em"}, default="auto"
         ``"auto"`` runs several searches, each of which begins with all functions in the model and
         uses a low-dimensional approximation of them for speed, and then tests all candidates.
-        ``"fast"`` adds one function at a time to the empty model (Tipping & Faul 2003).
-        ``"em"`` re-estimates all precisions of the full model (Tipping 2001), which needs two
-        arrays of n_candidates x n_candidates.
+        ``"fast"`` starts from the empty model and adds one function at a time (Tipping & Faul
+        2003). ``"em"`` starts with all functions, and each step updates all precisions (Tipping
+        2001). It needs two arrays of n x n, for n candidates.
     n_starts : int, default=3
         Number of starts of ``"auto"``. One start is the fastest.
     heal : bool, default=False
@@ -76,8 +77,9 @@ class RVMClassifier(SparseClassifier):
     max_iter : int, default=1000
         Maximum number of steps per binary problem.
     tol : float, default=1e-3
-        Tolerance in nats of log evidence. The fit has converged if no single deletion or
-        re-estimation gains more; an addition must gain more than 20 times as much.
+        Tolerance in nats of log evidence. The fit has converged if no deletion of a single function
+        and no update of its precision raises the log evidence by `tol` or more, and no addition of
+        a function raises it by 20 * `tol` or more. ``"em"`` does not test additions.
     warm_start : bool, default=False
         Start from the functions and precisions of the previous fit, if the number of classes is the
         same. Functions whose rows are not in X are replaced by the nearest candidates. Not
@@ -142,9 +144,9 @@ class RVMClassifier(SparseClassifier):
     calibration_intercept_ : array of shape (1,) or (n_classes,)
         Intercepts of that line.
     coupling_ : float
-        Parameter that combines the binary models of more than two classes. With 0 their
-        probabilities are divided by their sum, with 1 the result is a softmax of their log odds. It
-        minimises the leave-one-out log-loss.
+        With more than two classes, how the probabilities of each class against the others are
+        combined: 0 divides them by their sum, 1 is the softmax of their log odds, and values
+        between interpolate. It minimises the leave-one-out log-loss.
     history_ : dict of arrays
         One entry per step: log evidence, number of active functions, largest gain of a further
         change, stage, and the class if there are more than two.

@@ -58,10 +58,10 @@ class SparseGPRegressor(SparseRegressor):
         Append normal scores of the inputs (ranks mapped to quantiles of the normal distribution) as
         further inputs of the kernel, with their own length scales. ``"auto"`` does so for skewed or
         heavy-tailed inputs, True for all inputs with ten or more distinct values. With
-        ``kernel="additive"`` the latter inputs are replaced by their ranks, from 0 to 1, unless
-        `warp` is False. Normal scores and ranks require learnt length scales (a gamma of
-        ``"auto"``, ``"ard"`` or ``"evidence"``) and ``neighbours=0``; otherwise ``"auto"`` is
-        False, and True raises an error.
+        ``kernel="additive"``, inputs with ten or more distinct values are instead replaced by their
+        ranks, scaled from 0 to 1, unless `warp` is False. Normal scores and ranks require learnt
+        length scales (a gamma of ``"auto"``, ``"ard"`` or ``"evidence"``) and ``neighbours=0``;
+        otherwise ``"auto"`` is False, and True raises an error.
     noise_variance : {"learn", "input"}, float or array of shape (n_samples,), default="learn"
         ``"learn"`` estimates one variance for all rows. ``"input"`` also estimates how it depends
         on the inputs, and keeps that model if it predicts better (see `noise_model_`). A float or
@@ -154,9 +154,9 @@ class SparseGPRegressor(SparseRegressor):
         Whether the model is the exact process of all rows.
     approximation_ : dict
         If the process is not exact: how the gains of the candidates, the rows at which a function
-        can be added, were computed (``route``), the
-        number of candidates (``n_candidates``), and the log evidence of the selected functions, as
-        estimated during the selection (``claimed_log_evidence``) and exact (``log_evidence``).
+        can be added, were computed (``route``); the number of candidates (``n_candidates``); and
+        the log evidence of the selected functions, as estimated during the selection
+        (``claimed_log_evidence``) and exact (``log_evidence``).
     neighbours_ : int
         Number of neighbours that is used; 0 if none.
     neighbours_search_ : dict of arrays
