@@ -215,11 +215,17 @@ OPTIONS = {
     "few": {"max_terms": 50},
     "no-refit": {"refit": None},
     "neighbours": {"neighbours": 32},
+    "median": {"kernel": "rbf", "gamma": "median"},
+    "laplacian": {"kernel": "laplacian", "gamma": 0.5},
+    "poly": {"kernel": "poly", "gamma": 0.3, "coef0": 1.0},
+    "ridge": {"prior": "ridge"},
+    "factorised": {"variance": "factorised"},
 }
 WIDTHS = "gamma,scale,ard,no-intercept"
 NOISES = "input,float,array,student,gamma input,gamma float,gamma array,gamma student,input student"
-OF_RVM = f"{WIDTHS},{NOISES},heal,gamma heal,gamma fast,gamma em"
-OF_FORWARD = f"{WIDTHS},{NOISES},gamma no-refit"
+OF_RVM = f"{WIDTHS},{NOISES},heal,gamma heal,gamma fast,gamma em,median,poly"
+OF_FORWARD = f"{WIDTHS},{NOISES},gamma no-refit,median,laplacian,poly"
+OF_BACKFITTING = "gamma,float,no-intercept,gamma ridge,gamma factorised"
 OF_GP = f"{WIDTHS},{NOISES},few,gamma few,neighbours"
 OF_OLS = "gamma,ard,no-intercept,input,float,array,student"
 OF_RVM_CLASSES = f"{WIDTHS},gamma fast,gamma em"
@@ -247,7 +253,7 @@ def routed(name, cls, ways, columns=False, **params):
     def setting(way):
         own = params | ({"kernel": "precomputed"} if way == "pairs" else {})
         own |= {"warm_start": True} if way == "warm" else {}
-        both = {"model": lambda d: cls(**own), "way": way}
+        both = {"model": lambda d: Setting("", cls, own).make(d), "way": way}
         return Setting(f"{name} {way}", Route, both, columns=columns, option=True)
 
     return [setting(way) for way in ways.split(",")]
@@ -259,7 +265,7 @@ SETTINGS = [
     *settings("GP", sb.SparseGPRegressor, OF_GP),
     *settings("Forward", sb.ForwardRegressor, OF_FORWARD),
     *settings("OLS", sb.OrthogonalLeastSquaresRegressor, OF_OLS),
-    *settings("Backfitting rbf", sb.BackfittingRegressor, "gamma,float,no-intercept", kernel="rbf"),
+    *settings("Backfitting rbf", sb.BackfittingRegressor, OF_BACKFITTING, kernel="rbf"),
     *settings("Partitioned", sb.PartitionedRVMRegressor, f"{WIDTHS},{NOISES}"),
     *settings("transform", sb.SparseTargetTransform),
     *settings("table", sb.table_model, task="regression"),
@@ -268,12 +274,13 @@ SETTINGS = [
     *routed("RVM gamma", sb.RVMRegressor, "parts,pairs,targets", kernel="rbf", gamma=0.5),
     *routed("GP", sb.SparseGPRegressor, "targets,sparse,dask"),
     *routed("Forward", sb.ForwardRegressor, "parts,pairs,targets,sparse,dask"),
+    *routed("Forward known", sb.ForwardRegressor, "parts", **OPTIONS["float"]),
     *routed("OLS", sb.OrthogonalLeastSquaresRegressor, "parts,pairs,sparse,dask"),
     *settings("linear oracle", Oracle, "", True, draw=lambda d: d),
     *settings("RVM columns", sb.RVMRegressor, "input,float,student", True, kernel=None),
     *settings("Forward columns", sb.ForwardRegressor, "float", True, kernel=None),
     *settings("OLS columns", sb.OrthogonalLeastSquaresRegressor, "float", True, kernel=None),
-    *settings("Backfitting", sb.BackfittingRegressor, "float,no-intercept", True),
+    *settings("Backfitting", sb.BackfittingRegressor, "float,no-intercept,ridge,ridge float", True),
     *settings("SpikeSlab", sb.GroupSpikeSlabRegressor, "float,no-intercept", True),
     *settings("SpikeSlab groups", sb.GroupSpikeSlabRegressor, "", True, groups=pairs_of_columns),
     *routed("SpikeSlab", sb.GroupSpikeSlabRegressor, "warm", True),
