@@ -73,7 +73,8 @@ class SparseGPRegressor(SparseRegressor):
     neighbours : int or "auto", default=0
         Number of nearest training rows on which each prediction is also conditioned. The model then
         stores all rows. ``"auto"`` tries 16, 32, 64 and 128 while the leave-one-out density rises,
-        and uses 0 if the process is exact or the functions represent it well enough.
+        and uses 0 if the process is exact, or if the variance of the process that the functions
+        miss is at most a tenth of the noise variance.
 
         If `neighbours` is not 0, the fit also tries cells: parts of the input space with a few
         thousand rows each. If the leave-one-out density is higher with cells, the mean of a
@@ -162,15 +163,16 @@ class SparseGPRegressor(SparseRegressor):
     neighbours_search_ : dict of arrays
         Comparison of the settings by ``neighbours="auto"``, if the process is not exact:
         ``neighbours``; ``loo_log_density``, the mean leave-one-out log density of the standardised
-        target at up to 2,000 rows; and ``residual_variance_ratio``, the variance that the functions
-        do not represent, divided by the noise variance.
+        target at up to 2,000 rows; and ``residual_variance_ratio``, the variance of the process
+        that the functions miss, divided by the noise variance.
     loo_ : Bunch
         Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form.
     stop_reason_ : str
         ``"all_candidates"`` for the exact process. Otherwise the reason why the selection of
-        functions ended: ``"gaussian_process"`` (the functions represent the process well enough),
-        ``"max_terms"``, ``"evidence"``, ``"no_candidate"``, ``"exact_fit"`` or ``"no_signal"``. A
-        fit that was stopped has ``"time_limit"``, ``"interrupted"`` or ``"callback"``.
+        functions ended: ``"gaussian_process"`` (the variance of the process that they miss is at
+        most a tenth of the noise variance), ``"max_terms"``, ``"evidence"``, ``"no_candidate"``,
+        ``"exact_fit"`` or ``"no_signal"``. A fit that was stopped has ``"time_limit"``,
+        ``"interrupted"`` or ``"callback"``.
     history_ : dict of arrays
         One entry per selection step. If the selection was repeated with another ratio of noise to
         signal variance, the steps of the repetition follow those of the first selection;
