@@ -497,7 +497,7 @@ CALIBRATED = [
     sb.OrthogonalLeastSquaresRegressor("matern32"),
     sb.BackfittingRegressor("rbf"),
     sb.ForwardRegressor("matern32", gamma="ard", max_terms=60, early_stopping=None),
-    sb.ForwardRegressor("matern32", gamma="ard", max_terms=140, early_stopping=None),
+    sb.ForwardRegressor("matern32", gamma="ard", max_terms=150, early_stopping=None),
 ]
 
 
