@@ -12,7 +12,7 @@ input more than ten times what its quartiles say it is, it is ten times that.
    rough kernel their median L1 distance. Columns that are one category share a length.
 2. All length scales start at 0.7 l0 times a factor of the family, signal 1, noise 0.2, and one
    length per input is learnt at once: with one length for all first, irrelevant inputs can hide the
-   signal for good. The evidence is exact, of 500 rows, or of all rows if fewer; the sum of smooth
+   signal for good. The evidence is exact, on all rows up to 800 and else on 500; the sum of smooth
    and rough starts from the lengths of Matern 5/2 too. Where nothing was found (noise above 0.95
    of the variance) it starts again with twice as many rows.
 3. With more rows than that each family takes a few steps on 3000 rows and 300 centres, and the
@@ -81,7 +81,7 @@ _REFINE_FEW, _REFINE = Stage(1500, 0, 6, 0.2), Stage(5000, 500, 6, 0.5)
 # draw of the rows (food_deliveries, 37 inputs: RMSE 2.01 from 1,000 rows, 1.89 from 2,480).
 _REFINE_EXACT, _ROWS_PER_INPUT = Stage(1000, 0, 6, 0.2), 80
 _RACE = 8  # evaluations after which the better of two starts goes on
-_ALL = Stage(500, 0, 40, 0.1)  # the first stage where it has all rows
+_ALL = Stage(800, 0, 40, 0.02)  # the first stage where it has all rows
 _PROCESS = (Stage(1000, 0, 40, 0.02), Stage(6000, 0, 8, 0.02))
 # Nats for a squared log length at first, and for the log of the noise, which must not fall before
 # inputs that do not matter have gone: 100 rows of 30 inputs were interpolated (error .64 for .60).
