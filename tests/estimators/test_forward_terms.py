@@ -37,7 +37,7 @@ def test_a_path_ends_at_300_terms():
 
 
 def test_the_number_of_candidates_has_no_cliff():
-    given = ManyCandidates("auto", learns=False, memory=200, everything=False, seed=0)
+    given = ManyCandidates("auto", learns=False, memory=200, everything=False, nufft=False, seed=0)
     many = [given.number(limit) for limit in range(1, 20_000)]
     assert np.all(np.diff(many) >= 0)
     assert np.max(np.diff(many)) <= 8

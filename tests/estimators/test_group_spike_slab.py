@@ -332,7 +332,6 @@ def test_pure_noise_chooses_nothing():
         ({"inference": "vb"}, "The 'inference' parameter of .* must be"),
         ({"sites": "row"}, "The 'sites' parameter of .* must be"),
         ({"anneal": "no"}, "The 'anneal' parameter of .* must be"),
-        ({"damping": 0.0}, "The 'damping' parameter of .* must be"),
         ({"max_joint_groups": -1}, "The 'max_joint_groups' parameter of .* must be"),
         ({"max_iter": 0}, "The 'max_iter' parameter of .* must be"),
         ({"n_chains": 1.5}, "The 'n_chains' parameter of .* must be"),

@@ -81,7 +81,7 @@ def test_few_rows_have_a_longer_path_where_the_first_does_not_capture_the_proces
 
 def test_more_candidates_are_drawn_as_a_path_grows(few_terms, monkeypatch):
     few_terms(10)
-    monkeypatch.setattr(ManyCandidates, "wanted", lambda self, limit: 4 * limit)
+    monkeypatch.setattr(ManyCandidates, "n_desired", lambda self, limit: 4 * limit)
     monkeypatch.setattr("sparsebayes.designs.candidates._PRODUCTS", 0.0)
     X, y = rough()
     settings = {"kernel": "matern12", "gamma": 100.0, "cache_size": 1.2}

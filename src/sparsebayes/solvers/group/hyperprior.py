@@ -8,7 +8,7 @@ Learnt hyperparameters therefore have a prior,
 
 where the mean 1/(1 + b) of p0 is at most 1/8, and low enough that the weights expected in the model
 number a quarter of the rows. c is the number of columns per row, but at least 1, which is a flat
-prior, and at most 2: with more columns than rows the evidence hardly tells the noise from weak
+prior, and at most 1.5: with more columns than rows the evidence hardly tells the noise from weak
 weights, and too little noise makes many groups look certain. EP learns the mode in (logit p0,
 log v0, log sigma2). After EP the sum over models (`enumeration`) is averaged over the nodes of this
 module: p0 over all its values, v0 within a factor of four of its mode, sigma2 by Gauss-Hermite
@@ -28,7 +28,7 @@ from scipy.special import log_expit, logit, logsumexp
 LARGEST_PRIOR = 0.5
 _LARGEST_MEAN = 0.125  # prior mean of p0; tuned on `benchmarks/group.py calibration`, draws 0 to 11
 _ROWS_USED = 0.25  # weights expected in the model, per row
-_STEEPEST = 2.0  # most of c
+_STEEPEST = 1.5  # most of c
 _PRIOR_NODES = 15  # values of p0
 _SLAB_FACTORS = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
 
