@@ -5,30 +5,21 @@ from sklearn.base import is_classifier
 
 from tests.clusters import time_limit, two_workers
 
-# The checks of scikit-learn's contract whose outcome depends on the settings of an estimator. The
-# others are about names, types, containers of rows and weights, and error messages: code that runs
-# before the settings matter. They run on the first settings of each estimator, and with `-m slow`
-# on all of them.
+# The checks of scikit-learn's contract whose outcome depends most on the settings of an estimator.
+# The others are mainly about names, types, containers of rows and weights, and error messages: code
+# that runs before the settings matter. They run on the first settings of each estimator, and with
+# `-m slow` on all of them.
 CHECKS_OF_SETTINGS = {
     "check_class_weight_classifiers",
-    "check_classifiers_classes",
     "check_classifiers_one_label",
     "check_classifiers_train",
-    "check_dict_unchanged",
     "check_estimator_sparse_array",
-    "check_estimators_overwrite_params",
     "check_estimators_pickle",
-    "check_fit2d_1feature",
     "check_fit2d_1sample",
-    "check_fit_idempotent",
-    "check_methods_sample_order_invariance",
     "check_methods_subset_invariance",
     "check_regressor_multioutput",
-    "check_regressors_int",
     "check_regressors_train",
     "check_sample_weight_equivalence_on_dense_data",
-    "check_sample_weight_equivalence_on_sparse_data",
-    "check_transformer_general",
 }
 
 

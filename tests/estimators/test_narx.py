@@ -259,7 +259,7 @@ def test_weights_and_covariance_are_in_the_order_of_the_terms(refine, candidates
         np.testing.assert_allclose(model.covariance_, noise, rtol=1e-6)
 
 
-@pytest.mark.parametrize("c", [0.8, -0.6])
+@pytest.mark.parametrize("c", [0.8, pytest.param(-0.6, marks=pytest.mark.slow)])
 def test_std_of_terms_beside_noise_terms_is_that_of_the_estimates(c):
     deviations = []
     for seed in range(120):

@@ -161,6 +161,7 @@ def test_one_output_as_a_column_is_the_vector():
     np.testing.assert_allclose(column.predict(X).ravel(), vector.predict(X), rtol=1e-12)
 
 
+@pytest.mark.slow  # 15 s
 def test_warm_start_on_new_rows_is_cheaper_and_no_worse():
     gained, seconds = [], {"warm": 0.0, "cold": 0.0}
     for seed in range(2):

@@ -127,7 +127,7 @@ def test_pivots_leave_the_residual_variance_that_they_report():
 
 
 @pytest.mark.parametrize("data", [smooth, rough])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("weighted", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_rows_from_anywhere_have_the_same_functions(data, weighted, monkeypatch):
     monkeypatch.setattr(sparse_gp, "EXACT_ROWS", 0)
     X, y = data(1300)
