@@ -609,7 +609,7 @@ def outcome(
     """Aggregate the finished cells of a table and compare them with the printed values.
 
     `known` are recorded numbers (see `read_measured`) by table, row and column. They are used where
-    the store has no repetition of a line that is still measured.
+    the store has no repetition of a line that is still measured, unless their code is unknown.
     """
     results: Results = {}
     numbers: dict[tuple[str, str], list[float]] = {}
@@ -647,7 +647,8 @@ def outcome(
     uses_known = False
     rows_now = {cell.row for cell in cells}
     for (number, row, column), recorded in (known or {}).items():
-        if number == table.number and row in rows_now and (row, column) not in ours:
+        still = number == table.number and row in rows_now and recorded.code != UNKNOWN
+        if still and (row, column) not in ours:
             ours[row, column] = recorded
             uses_known = True
     theirs = {(row, column): p for (t, row, column), p in printed.items() if t == table.number}

@@ -150,7 +150,7 @@ def settings_table(shown: Reproduced) -> str:
                     tried.setdefault(setting, {})[value] = compared
         if not tried:
             continue
-        best = min(tried, key=lambda setting: _distance(tried[setting], printed))
+        best = min(tried, key=lambda setting: _order(tried[setting], printed))
         cells = (
             _several({value: found.mean for value, found in printed.items()}),
             _several({value: line.mean for value, line in own.items()}),
@@ -163,9 +163,10 @@ def settings_table(shown: Reproduced) -> str:
     return "\n".join(out) if len(out) > 2 else "(Not run yet.)"
 
 
-def _distance(found: dict[str, Line], printed: dict[str, Printed]) -> float:
-    """Return how far values are from the printed ones: the sum of absolute log ratios."""
-    return sum(abs(math.log(max(found[v].mean, 1e-9) / printed[v].mean)) for v in found)
+def _order(found: dict[str, Line], printed: dict[str, Printed]) -> tuple[int, float]:
+    """Return minus the number of values that agree, and the sum of absolute log ratios."""
+    distance = sum(abs(math.log(max(found[v].mean, 1e-9) / printed[v].mean)) for v in found)
+    return -sum(line.agrees for line in found.values()), distance
 
 
 def _several(values: dict[str, float]) -> str:
