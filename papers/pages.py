@@ -98,6 +98,8 @@ def verdict_table(shown: Reproduced) -> str:
         "|---|---|---|---:|---:|",
     ]
     for o in shown.outcomes:
+        if not o.lines:  # a figure without numbers
+            continue
         hoped = [line for line in o.compared if line.printed and line.printed.reproducible == "yes"]
         cells = (o.table.label, o.table.title, o.verdict, _share(o.compared), _share(hoped))
         out.append("| " + " | ".join(cells) + " |")
