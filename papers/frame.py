@@ -647,8 +647,9 @@ def outcome(
     uses_known = False
     rows_now = {cell.row for cell in cells}
     for (number, row, column), recorded in (known or {}).items():
-        still = number == table.number and row in rows_now and recorded.code != UNKNOWN
-        if still and (row, column) not in ours:
+        # A line of the present code stays where the package that it needs is not installed.
+        still = recorded.code == store.code or (row in rows_now and recorded.code != UNKNOWN)
+        if number == table.number and still and (row, column) not in ours:
             ours[row, column] = recorded
             uses_known = True
     theirs = {(row, column): p for (t, row, column), p in printed.items() if t == table.number}
