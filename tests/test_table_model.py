@@ -12,7 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sparsebayes import TRUSTED_TYPES, table_model
 from sparsebayes.estimators._mean_target import MeanTarget
 from sparsebayes.estimators._table_inputs import TableInputs
-from sparsebayes.models import FORMER_NAMES, MODELS, choose
+from sparsebayes.models import MODELS, choose
 
 
 @pytest.fixture
@@ -414,9 +414,11 @@ def test_a_table_without_numeric_columns_is_fitted():
     assert model.get_feature_names_out().tolist() == ["kind=a", "kind=b", "kind=c"]
 
 
-def test_former_names_of_models_are_accepted():
-    for former, name in FORMER_NAMES.items():
-        assert choose("regression", former, 100, 10).name == name
+def test_a_name_that_no_model_has_is_refused_with_the_closest():
+    with pytest.raises(ValueError, match=r"'process'.*did you mean 'gaussian-process'"):
+        choose("regression", "process", 100, 10)
+    with pytest.raises(ValueError, match="Unknown model 'ols' for regression; choose from"):
+        choose("regression", "ols", 100, 10)
 
 
 def test_large_tables_get_the_model_that_suits_them():

@@ -377,22 +377,11 @@ MODELS = (
 )
 
 
-# Names of earlier versions, which `--model` and `table_model(model=...)` still accept.
-FORMER_NAMES = {
-    "columns": "backfitting",
-    "groups": "spike-slab",
-    "ols": "orthogonal",
-    "process": "gaussian-process",
-    "accurate": "neighbours",
-}
-
-
 def choices(task: str, names: Any = None) -> list[ModelChoice]:
     """Return the models of a task with these names, or those that `compare` fits by default."""
     if names is None:
         return [choice for choice in MODELS if choice.task == task and choice.usual]
     available = {choice.name: choice for choice in MODELS if choice.task == task}
-    names = [FORMER_NAMES.get(name, name) for name in names]
     for name in names:
         if name not in available:
             raise ValueError(

@@ -8,7 +8,7 @@ from typing import Any
 
 from .._extras import require
 from .._warn import suggestion
-from ..models import FORMER_NAMES, MODELS
+from ..models import MODELS
 from .tables import TableError
 
 
@@ -38,7 +38,7 @@ def check_models(names: str | None, task: str) -> None:
     """Raise an error where no task has a model of one of these names."""
     available = [model.name for model in MODELS if task in ("auto", model.task)]
     for name in names.split(",") if names else []:
-        if FORMER_NAMES.get(name, name) not in available:
+        if name not in available:
             choices = ", ".join(dict.fromkeys(available))
             raise ValueError(
                 f"Unknown model {name!r}{suggestion(name, available)}; choose from {choices}."

@@ -22,7 +22,7 @@ from sklearn.utils.metaestimators import available_if
 from .._array import RandomState
 from .._warn import OutsideRange
 from ..fitting import ConstantTarget
-from ..models import CLASSES, FORMER_NAMES, REGRESSION, ModelChoice, choices, choose
+from ..models import CLASSES, REGRESSION, ModelChoice, choices, choose
 from ..posterior.predictive import LocationScale, Predictive, Substituted
 from ..predict import without_noise
 from ..rows import is_dask_frame
@@ -271,7 +271,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
                 "depend on the prior."
             )
         choice = choose(self.task_, self.model, *Z.shape)
-        if choice.name != FORMER_NAMES.get(self.model, self.model):
+        if choice.name != self.model:
             self.notes_.append(
                 f"{self.model!r} is {choice.name!r} here: {Z.shape[0]} rows and {Z.shape[1]} inputs"
             )
