@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -125,7 +125,7 @@ class TensorRows(DeviceRows):
         if not bool(torch.isfinite(X.sum())) and not bool(torch.isfinite(X).all()):
             raise ValueError("Input X contains NaN or infinity.")
         super().__init__(X.device, cut(len(X), _CHUNK_ROWS), X.shape[1])
-        self.matrix, self.single = X, X.dtype == torch.float32
+        self.matrix, self.single = cast(Array, X), X.dtype == torch.float32
 
     def chunk(self, index: int) -> Chunk:
         """Return one chunk: rows on the device, and NumPy arrays."""
