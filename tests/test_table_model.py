@@ -119,6 +119,11 @@ def test_polars_is_pandas(frame, price):
     assert kept.index.equals(frame.index + 7)
 
 
+def test_a_target_without_a_name_is_called_the_target(frame, price):
+    model = table_model(model="linear").fit(pl.from_pandas(frame), pl.Series(price.to_numpy()))
+    assert model.notes_[0].startswith("The target is numeric")
+
+
 def test_other_containers_of_the_same_table_have_the_same_predictions(frame, price):
     import dask.dataframe as dd
 

@@ -119,7 +119,7 @@ def check_target(task: Task, y: Any, name: str | None = None) -> np.ndarray:
 
 def target_named(name: str | None) -> str:
     """Return the subject of a sentence about the target."""
-    return "The target" if name is None else f"The target {name!r}"
+    return f"The target {name!r}" if name else "The target"
 
 
 def target_notes(
