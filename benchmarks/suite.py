@@ -1,7 +1,7 @@
 """Everything on the benchmark page, measured cell by cell; `page.py` makes the page of the rows.
 
-    python benchmarks/suite.py [--sections NAME ...] [--only ours|others] [--jobs N] [--minutes M]
-                               [--rows docs/benchmarks.jsonl]
+    python benchmarks/suite.py [--sections NAME ...] [--only ours|others] [--methods NAME ...]
+                               [--jobs N] [--minutes M] [--rows docs/benchmarks.jsonl]
 
 A cell is one method on one data set and split. Its row is appended to the file as soon as it is
 done, so that a run that was stopped goes on where it was. Rows of this package count for the commit
@@ -136,6 +136,17 @@ def _classes(data, method, seed):
     return dict(zip(("log-loss", "error", "functions", "CPU s"), map(float, row), strict=True))
 
 
+# Methods on tables, by their name on the page: the name in `tables.py`, and the package.
+TABLE_METHODS = {
+    "table_model": ("sparsebayes", "sparsebayes"),
+    "CatBoost": ("catboost", "catboost"),
+    "HistGradientBoosting": ("histgb", "sklearn"),
+    "LightGBM": ("lightgbm", "lightgbm"),
+    "EBM": ("ebm", "interpret"),
+    "NGBoost": ("ngboost", "ngboost"),
+}
+
+
 def table_cells():
     if "SPARSEBAYES_DATA" not in os.environ:
         return
@@ -143,7 +154,9 @@ def table_cells():
     for task, section in (("regression", "tables"), ("classification", "tables with classes")):
         for path in sorted((root / task).glob("*.csv.gz")):
             name = path.name.removesuffix(".csv.gz")
-            for method, package in (("table_model", "sparsebayes"), ("CatBoost", "catboost")):
+            for method, (_, package) in TABLE_METHODS.items():
+                if method == "NGBoost" and task == "classification":  # here for its densities
+                    continue
                 for seed in range(3):
                     run = partial(_table, task, name, method, seed)
                     yield Cell(section, name, method, seed, run, package)
@@ -151,8 +164,7 @@ def table_cells():
 
 def _table(task, name, method, seed):
     ((_, _, frame),) = tables.tables([name])
-    model = {"table_model": "sparsebayes", "CatBoost": "catboost"}[method]
-    row = tables.run(task, name, frame, seed, model)
+    row = tables.run(task, name, frame, seed, TABLE_METHODS[method][0])
     names = {"rmse": "RMSE", "log_loss": "log-loss", "nll": "NLL", "crps": "CRPS"}
     names |= {"coverage": "95 % coverage", "cpu": "CPU s"}
     return {label: row[key] for key, label in names.items() if key in row}
@@ -464,11 +476,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--sections", nargs="*", default=list(SECTIONS), choices=list(SECTIONS))
     parser.add_argument("--only", choices=("ours", "others"))
+    parser.add_argument("--methods", nargs="*", metavar="NAME", help="all unless named")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--rows", type=Path, default=ROWS)
     options = parser.parse_args()
     cells = [cell for name in options.sections for cell in SECTIONS[name]() if is_possible(cell)]
+    if options.methods:
+        cells = [cell for cell in cells if cell.method in options.methods]
     if options.only:
         cells = [c for c in cells if (c.package == "sparsebayes") == (options.only == "ours")]
     longest = expected(options.rows)

@@ -7,6 +7,7 @@ starts. Results go to standard output, progress to standard error.
 from __future__ import annotations
 
 import argparse
+import gzip
 import math
 import os
 import sys
@@ -62,6 +63,8 @@ def reproduce(options: argparse.Namespace) -> int:
         (stores[name], [cell for _, cells in tables for cell in cells])
         for name, tables in chosen.items()
     ]
+    if options.merge:
+        merge_results(options.merge, stores)
     progress = CellProgress(options.paper)
     failures: dict[str, dict[Key, str]] = {}
     if options.record:
@@ -71,10 +74,14 @@ def reproduce(options: argparse.Namespace) -> int:
         print(f"modules that are imported and not executed were written to {digest.UNUSED}")
         return 0
     if options.carry_over:
-        for name, (agreed, tried) in carry_over(work, options.jobs, progress).items():
+        found = carry_over(work, options.jobs, progress, options.minutes)
+        for name, (agreed, tried) in found.items():
             print(f"{name}: {agreed} of {tried} lines of other code have the same values again")
     elif not options.show:
         failures = run_cells(work, options.jobs, progress, options.minutes)
+    if options.keep:
+        for store, cells in work:
+            store.keep(cells)
     reproduced = []
     for name, (paper, printed) in papers.items():
         known = read_measured(FOLDER / f"{name}.csv") if options.pages else {}
@@ -94,6 +101,13 @@ def reproduce(options: argparse.Namespace) -> int:
         write_pages(reproduced)
         print(f"pages written to {FOLDER}")
     return int(any(o.failures for r in reproduced for o in r.outcomes))
+
+
+def merge_results(path: str, stores: dict[str, Store]) -> None:
+    """Append finished cells of another machine to the results, from a file of lines, gzipped."""
+    texts = gzip.decompress(Path(path).read_bytes()).decode().splitlines()
+    for name, store in stores.items():
+        print(f"{name}: {store.merge(texts)} of {len(texts)} lines merged")
 
 
 def list_data() -> None:
@@ -124,6 +138,10 @@ def _check(options: argparse.Namespace) -> None:
         raise ValueError(
             "--pages writes the pages of all papers from full runs: leave out --quick."
         )
+    if options.keep and options.quick:
+        raise ValueError("--keep writes the cells of full runs: leave out --quick.")
+    if options.merge and not Path(options.merge).is_file():
+        raise ValueError(f"There is no file {options.merge} to merge.")
     if path := options.report:
         if not Path(path).absolute().parent.is_dir():
             raise ValueError(f"There is no folder {Path(path).parent} to write {path} into.")
@@ -163,6 +181,12 @@ def _parser() -> argparse.ArgumentParser:
         "--carry-over",
         action="store_true",
         help="accept finished cells of other code whose first repetition has the same values again",
+    )
+    parser.add_argument(
+        "--merge", metavar="FILE", help="add the results files of another machine, gzipped"
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="write the finished cells to papers/cells"
     )
     parser.add_argument(
         "--record",

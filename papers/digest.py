@@ -32,6 +32,7 @@ NO_NUMBERS = (
     "papers.digest",
     "papers.figures",
     "papers.frame",
+    "papers.kept",
     "papers.progress",
     "papers.report",
     "papers.show",
@@ -170,14 +171,30 @@ def code(source: str) -> str:
 def _dump(node: object) -> str:
     """Return a syntax tree as text that is the same for all versions of Python.
 
-    `ast.dump` is not: versions differ in the empty fields that they have and show.
+    `ast.dump` is not: versions differ in the empty fields that they have and show, and in where
+    they cut the text of an f-string.
     """
     if isinstance(node, list):
         return f"[{','.join(map(_dump, node))}]"
     if not isinstance(node, ast.AST):
         return repr(node)
+    if isinstance(node, ast.JoinedStr):
+        return f"JoinedStr({_dump_text(node)})"
     fields = [(name, value) for name, value in ast.iter_fields(node) if value not in (None, [])]
     return f"{type(node).__name__}({','.join(f'{name}={_dump(v)}' for name, v in fields)})"
+
+
+def _dump_text(node: ast.JoinedStr) -> str:
+    """Return the parts of an f-string, with neighbouring pieces of plain text joined."""
+    parts: list[str | ast.expr] = []
+    for value in node.values:
+        if not (isinstance(value, ast.Constant) and isinstance(value.value, str)):
+            parts.append(value)
+        elif parts and isinstance(parts[-1], str):
+            parts[-1] += value.value
+        elif value.value:
+            parts.append(value.value)
+    return ",".join(map(_dump, parts))
 
 
 class _NumbersOnly(ast.NodeTransformer):

@@ -4,8 +4,8 @@ Sinc: sin(x)/x at 100 equally spaced x on [-10, 10], uniform noise on [-0.2, 0.2
 (2001), tested on 1,000 noise-free random x. Boston and Abalone (sex as three columns): a random
 fifth is held out; inputs are standardised by the training rows. The paper says so, yet its
 Boston has 481 training rows of 506: ours has 405. nMSE: test mean squared error over the
-variance of the test targets. 50 repetitions, Abalone 5 (quick: 5 for sinc, 2 for Boston, 1 for
-Abalone with 600 training rows).
+variance of the test targets. 100 repetitions, Abalone 20, where bRVM has 10 (quick: 5 for sinc, 2
+for Boston, 1 for Abalone with 600 training rows). The paper does not print its number.
 Kernel exp(-gamma |x - z|^2). gamma of each method by 5-fold cross-validation over 8 values, for SVR
 together with C and epsilon, once per data set, on at most 800 rows of a repetition that is not
 tested; the minimisers stand in this module. GP: hyperparameters by maximum likelihood on at most
@@ -42,7 +42,8 @@ from .figures import make_figure
 from .frame import Cell, Paper, Results, Table, Values
 
 SETS = ("Sinc", "Boston", "Abalone")
-_REPETITIONS = {"Sinc": 50, "Boston": 50, "Abalone": 5}
+_REPETITIONS = {"Sinc": 100, "Boston": 100, "Abalone": 20}
+_SLOW = {("Abalone", "bRVM"): 10}  # a fit takes more than a minute
 _QUICK = {"Sinc": 5, "Boston": 2, "Abalone": 1}
 METHODS = ("RVM", "SVR", "GP", "bRVM", "bRVM, library")
 _KEPT = ("RVM", "SVR", "bRVM", "bRVM, library")
@@ -264,6 +265,7 @@ def _cells(methods: tuple[str, ...], quick: bool) -> list[Cell]:
         for name in SETS
         for seed in range((_QUICK if quick else _REPETITIONS)[name])
         for method in methods
+        if seed < _SLOW.get((name, method), seed + 1)
     ]
 
 

@@ -10,9 +10,9 @@ compares that value only, in the column ``cell.column`` (``value`` where that is
 tables of one experiment (error, size, time) share its cells. Lists are for the figure only.
 
 Each line records the digest of its code (`code_digest`), and a store uses the lines of the present
-code only. `carry_over` accepts the lines of other code where the present code gives the same values
-again. The pages have their numbers in CSV files (`Measured`), so that they can be written without
-the results folder.
+code only. Lines of full runs are kept in the repository, too (`kept`). `carry_over` accepts the
+lines of other code where the present code gives the same values again. The pages have their numbers
+in CSV files (`Measured`), so that they can be written without the results folder.
 """
 
 from __future__ import annotations
@@ -37,8 +37,11 @@ from threadpoolctl import threadpool_limits
 from sparsebayes import __version__
 
 from . import digest
+from .kept import read_kept, write_kept
 
-_STAGES = (3, 10)  # repetitions of every line that are run before any more of another line
+# Repetitions of every line that are run before any more of another line.
+_STAGES = (1, 3, 10, 20, 50)
+_SEARCHED = ("settings", "sizes")  # tables that search for printed values: after the others
 UNKNOWN = "unknown"  # code of lines without a digest
 _Done = TypeVar("_Done")
 Values = dict[str, Any]
@@ -227,20 +230,43 @@ class Store:
         self._lines: dict[Key, dict[str, Any]] = {}
         self.others: dict[Key, dict[str, Any]] = {}
         self._longest: dict[tuple[str, str, str], float] = {}
+        for line in () if quick else read_kept(paper):
+            self._take({**self._run, **line})
         if self.path.is_file():
             for text in self.path.read_text("utf-8").splitlines():
-                try:
-                    line = json.loads(text)
-                except ValueError:  # cut short when a run was killed: that cell is run again
-                    continue
-                if all(line.get(name) == value for name, value in self._run.items()):
-                    key = line["table"], line["row"], line["column"], line["seed"]
-                    longest = max(self._longest.get(key[:3], 0.0), line["seconds"])
-                    self._longest[key[:3]] = longest
-                    same = line.get("code") == self.code
-                    if not same:
-                        self.others.pop(key, None)  # so that the newest line is the last
-                    (self._lines if same else self.others)[key] = line
+                self.take(text)
+
+    def take(self, text: str) -> bool:
+        """Use a line of a results file, and return whether it is one of this kind of run."""
+        try:
+            line = json.loads(text)
+        except ValueError:  # cut short when a run was killed: that cell is run again
+            return False
+        if any(line.get(name) != value for name, value in self._run.items()):
+            return False
+        self._take(line)
+        return True
+
+    def _take(self, line: dict[str, Any]) -> None:
+        key = line["table"], line["row"], line["column"], line["seed"]
+        self._longest[key[:3]] = max(self._longest.get(key[:3], 0.0), line["seconds"])
+        same = line.get("code") == self.code
+        if not same:
+            self.others.pop(key, None)  # so that the newest line is the last
+        (self._lines if same else self.others)[key] = line
+
+    def keep(self, cells: Iterable[Cell]) -> None:
+        """Write what is shown of some cells to the files in the repository."""
+        write_kept(self.paper, self.shown(cells).values())
+
+    def merge(self, texts: Iterable[str]) -> int:
+        """Append the lines of this paper from the results of another machine; return how many."""
+        mine = [text for text in texts if self.take(text)]
+        if mine:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write("".join(text.rstrip("\n") + "\n" for text in mine))
+        return len(mine)
 
     def get(self, cell: Cell) -> dict[str, Any] | None:
         """Return the line of a finished cell, or None."""
@@ -281,7 +307,7 @@ class Store:
             "values": values,
             **more,
         }
-        self._lines[cell.key] = line
+        self._take(line)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path, "a+b") as file:
             if file.tell() and not _ends_a_line(self.path):
@@ -308,10 +334,11 @@ def run_cells(
 ) -> dict[str, dict[Key, str]]:
     """Run the cells that their stores lack and return the reasons of failures by paper and key.
 
-    The cells of all papers share one pool of `jobs` processes. The first three repetitions of every
-    line come first and then those up to the tenth, so that a run that ends early has measured each
-    line. Among them, cells that took long before come before shorter ones, so that no long one is
-    left for the end. After `minutes` no further cell is started.
+    The cells of all papers share one pool of `jobs` processes. The first repetition of every line
+    comes first, then those up to the third, the tenth and so on, so that a run that ends early has
+    measured each line. Among them, tables that search for settings come last, and cells that took
+    long before come before shorter ones, so that no long one is left for the end. After `minutes`
+    no further cell is started, and none that took longer before than the time that is left.
     """
     stores = {store.paper: store for store, _ in work}
     todo = [
@@ -321,16 +348,20 @@ def run_cells(
         if store.get(cell) is None
     ]
 
-    def turn(task: tuple[str, Cell]) -> tuple[int, float, int]:
+    def turn(task: tuple[str, Cell]) -> tuple[int, bool, float, int]:
         paper, cell = task
         stage = sum(cell.seed >= end for end in _STAGES)
-        return stage, -stores[paper].expected(cell), cell.seed
+        return stage, cell.table in _SEARCHED, -stores[paper].expected(cell), cell.seed
+
+    def is_in_time(task: tuple[str, Cell]) -> bool:
+        time_left = 60.0 * minutes - (time.monotonic() - started)
+        expected = stores[task[0]].expected(task[1])
+        return time_left > (0.0 if math.isinf(expected) else expected)
 
     todo.sort(key=turn)
     failed: dict[str, dict[Key, str]] = {paper: {} for paper in stores}
     started = time.monotonic()
-    in_time = (task for task in todo if time.monotonic() - started < 60.0 * minutes)
-    finished = _in_turn(_execute, in_time, 1 if len(todo) < 2 else jobs)
+    finished = _in_turn(_execute, filter(is_in_time, todo), 1 if len(todo) < 2 else jobs)
     for done, (paper, cell, values, seconds, reason) in enumerate(finished, start=1):
         if values is None:
             failed[paper][cell.key] = reason
@@ -387,6 +418,7 @@ def carry_over(
     work: Sequence[tuple[Store, Sequence[Cell]]],
     jobs: int = 1,
     progress: Callable[[int, int, str], None] | None = None,
+    minutes: float = math.inf,
 ) -> dict[str, tuple[int, int]]:
     """Accept lines of other code whose first repetition has the same values with the present code.
 
@@ -402,7 +434,8 @@ def carry_over(
                 lines.setdefault((store.paper, cell.key[:3]), []).append(cell)
     stores = {store.paper: store for store, _ in work}
     first = {place: min(cells, key=lambda cell: cell.seed) for place, cells in lines.items()}
-    run_cells([(stores[paper], [cell]) for (paper, _), cell in first.items()], jobs, progress)
+    tasks = [(stores[paper], [cell]) for (paper, _), cell in first.items()]
+    run_cells(tasks, jobs, progress, minutes)
     counts: dict[str, tuple[int, int]] = {}
     for (paper, place), cell in first.items():
         store, measured = stores[paper], stores[paper].get(cell)
@@ -411,8 +444,10 @@ def carry_over(
         for other in lines[paper, place] if agrees else ():
             line = store.others[other.key]
             if other is not cell and line.get("code") == old.get("code"):
-                carried = line.get("carried", line.get("code", UNKNOWN))
-                store.add(other, line["values"], line["seconds"], carried=carried)
+                origin = {"carried": line.get("carried", line.get("code", UNKNOWN))}
+                if "machine" in line:
+                    origin["machine"] = line["machine"]
+                store.add(other, line["values"], line["seconds"], **origin)
         agreed, tried = counts.get(paper, (0, 0))
         counts[paper] = agreed + agrees, tried + 1
     return counts

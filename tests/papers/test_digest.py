@@ -1,5 +1,7 @@
 """The digest of a paper's code changes with that code and with nothing else."""
 
+import ast
+import hashlib
 import json
 from pathlib import Path
 
@@ -23,6 +25,43 @@ def test_the_text_of_errors_and_warnings_is_not_part_of_the_code():
     assert digest.code(before) == digest.code(after)
     assert digest.code(before) != digest.code(before.replace("x > 1", "x > 2"))
     assert digest.code(before) != digest.code(before.replace("ValueError", "TypeError"))
+
+
+SOURCE = """
+class A(Base, kind=1):
+    x: int = 3
+
+    @property
+    async def f(self, a, /, b=1.5, *c, d: str = "\\u00e9", **e) -> int:
+        with open(a) as f, b:
+            text = f"{a!r:>{b}.{d}} and {{c}} {c:.3g}" "more" f"{e}{d=}"
+        try:
+            return [*c, lambda z: z**-2.0, {**e}, {1, 2}, (i for i in c if i), ...]
+        except (KeyError, ValueError):
+            pass
+        match a:
+            case [1, *_] | {"k": None, **rest} if b:
+                del rest[1:2, ...]
+        return (y := a) if b is not None else await a @ b
+"""
+
+
+def test_the_digest_is_the_same_for_all_versions_of_python():
+    found = hashlib.sha256(digest.code(SOURCE).encode()).hexdigest()
+    assert found[:8] == "78a7eda5"  # of 3.11, 3.12.1 and 3.13
+
+
+def test_where_an_f_string_is_cut_does_not_matter():
+    # Python 3.12.1 puts an empty text after the last value of a nested format.
+    tree = ast.parse('f"a{x:{y}}b"')
+    before = digest._dump(tree)
+    (format_spec,) = [n.format_spec for n in ast.walk(tree) if getattr(n, "format_spec", None)]
+    format_spec.values.append(ast.Constant(""))
+    (whole,) = [n for n in ast.walk(tree) if isinstance(n, ast.JoinedStr) and n is not format_spec]
+    whole.values[0:1] = [ast.Constant(""), ast.Constant("a")]
+    assert digest._dump(tree) == before
+    assert digest._dump(ast.parse('f"a{x:{y}}"')) != before
+    assert digest._dump(ast.parse('f"a{x:{y}}c"')) != before
 
 
 def test_imports_are_followed_to_the_module_that_defines_a_name():

@@ -1,3 +1,4 @@
+import gzip
 import json
 from functools import partial
 
@@ -5,7 +6,7 @@ import numpy as np
 import pytest
 
 from papers import __main__ as command
-from papers import frame
+from papers import frame, kept
 from papers.__main__ import main
 from papers.frame import (
     Cell,
@@ -139,7 +140,7 @@ def test_lower_seeds_come_first_and_a_run_can_be_limited_in_time(fake):
     assert [seed for _, seed in LOG] == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
-def test_cells_that_took_long_before_come_first_after_three_repetitions_of_each_line(fake):
+def test_cells_that_took_long_before_come_first_among_the_repetitions_of_one_stage(fake):
     main(["fake"])
     path = fake / "reproduce" / "fake.jsonl"
     lines = [json.loads(text) for text in path.read_text().splitlines()]
@@ -149,10 +150,8 @@ def test_cells_that_took_long_before_come_first_after_three_repetitions_of_each_
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     LOG.clear()
     main(["fake"])
-    assert LOG == [*(("hard", i) for i in range(3)), *(("easy", i) for i in range(3))] + [
-        ("hard", 3),
-        ("easy", 3),
-    ]
+    stages = ([0], [1, 2], [3])
+    assert LOG == [(row, i) for seeds in stages for row in ("hard", "easy") for i in seeds]
 
 
 def test_recorded_numbers_of_rows_that_are_no_longer_measured_are_dropped(fake):
@@ -305,6 +304,61 @@ def test_recorded_numbers_fill_lines_that_were_not_run(fake):
     again = read_measured(fake / "fake.csv")
     assert again["1", "hard", "A"] == known["1", "hard", "A"]
     assert again["1", "easy", "A"].n == 4
+
+
+def test_cells_kept_in_the_repository_serve_a_fresh_clone(fake, monkeypatch, capsys):
+    monkeypatch.setattr(kept, "FOLDER", fake / "cells")
+    main(["fake", "--keep"])
+    before = capsys.readouterr().out
+    (fake / "reproduce" / "fake.jsonl").unlink()
+    LOG.clear()
+    main(["fake"])
+    assert LOG == []
+    assert capsys.readouterr().out == before
+    for line in (fake / "cells" / "fake.jsonl").read_text().splitlines():
+        values = json.loads(line)["values"]
+        assert values["path"] == [[1, 2], None, None, None]  # for a figure: one will do
+        assert values["error"][1] == pytest.approx(10 + np.random.default_rng(1).standard_normal())
+    monkeypatch.setattr(frame, "code_digest", lambda paper: "changed")
+    main(["fake", "--carry-over"])
+    assert LOG == [("easy", 0), ("hard", 0)]
+    assert main(["fake", "--keep", "--quick"]) == 2
+
+
+def test_results_of_another_machine_are_merged(fake, capsys):
+    main(["fake"])
+    path = fake / "reproduce" / "fake.jsonl"
+    (fake / "there.gz").write_bytes(gzip.compress(b'{"paper": "other"}\n' + path.read_bytes()))
+    path.unlink()
+    LOG.clear()
+    main(["fake", "--merge", "there.gz"])
+    assert "fake: 8 of 9 lines merged" in capsys.readouterr().out
+    assert LOG == []
+    assert len(path.read_text().splitlines()) == 8
+    assert main(["fake", "--merge", "nowhere.gz"]) == 2
+
+
+def test_every_line_comes_before_more_repetitions_and_searches_come_last(fake):
+    def cell(table, row, seed):
+        return Cell(table, row, "", seed, partial(measure, f"{table} {row}", seed))
+
+    store = Store("reproduce", "fake", False)
+    store.add(cell("1", "long", 9), {}, 7.0)
+    store.add(cell("1", "short", 9), {}, 1.0)
+    chosen = [cell("settings", "new", 0)]
+    chosen += [cell("1", row, seed) for row in ("short", "long") for seed in (2, 1, 0)]
+    run_cells([(store, chosen)])
+    first = [("1 long", 0), ("1 short", 0), ("settings new", 0)]
+    assert LOG == [*first, ("1 long", 1), ("1 long", 2), ("1 short", 1), ("1 short", 2)]
+
+
+def test_a_cell_that_would_not_be_done_in_time_is_not_started(fake):
+    store = Store("reproduce", "fake", False)
+    slow, fast = (paper(row).tables[0].cells(False) for row in ("easy", "hard"))
+    store.add(slow[0], {}, 100.0)
+    store.add(fast[0], {}, 0.01)
+    run_cells([(store, slow + fast)], minutes=1.0)
+    assert LOG == [("hard", 1), ("hard", 2), ("hard", 3)]
 
 
 def test_a_failed_cell_is_shown_costs_no_other_and_is_tried_again(fake, monkeypatch, capsys):
