@@ -13,6 +13,7 @@ from sparsebayes.designs import KernelBasis
 from sparsebayes.kernels import (
     FAMILIES,
     BoundStationary,
+    Box,
     StationaryKernel,
     formulas,
     make_kernel,
@@ -304,3 +305,19 @@ def test_few_rows_have_the_values_that_they_have_among_many(family, rows):
     assert len(many) > formulas.FEW_ROWS >= len(X)
     np.testing.assert_allclose(basis(X), basis(many)[: len(X)], rtol=1e-14, atol=1e-15)
     assert pickle.dumps(basis) == pickle.dumps(KernelBasis(basis.kernel, basis.centres))
+
+
+def test_a_box_holds_the_rows_it_was_widened_by_and_names_nearest_points():
+    rng = np.random.default_rng(0)
+    X, new = rng.uniform(-1.0, 1.0, (50, 3)), rng.uniform(-3.0, 3.0, (200, 3))
+    box, kernel = Box(X.min(axis=0), X.max(axis=0)), StationaryKernel("rbf", 0.5)
+    assert box.nearest(X) is X
+    nearest = box.nearest(new)
+    grid = np.stack(np.meshgrid(*np.linspace(box.low, box.high, 15).T), -1).reshape(-1, 3)
+    least = np.min(np.linalg.norm(new[:, None] - grid, axis=2), axis=1)
+    assert np.all(np.linalg.norm(new - nearest, axis=1) <= least + 1e-12)
+    k = np.exp(-0.5 * np.sum((new - nearest) ** 2, axis=1))
+    np.testing.assert_allclose(box.correlation(kernel, new), k, rtol=1e-12)
+    wider = box.widened(new)
+    assert wider.nearest(new) is new
+    assert wider.nearest(X) is X

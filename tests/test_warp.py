@@ -8,7 +8,7 @@ from scipy.stats import spearmanr
 
 from sparsebayes import SparseGPClassifier, SparseGPRegressor
 from sparsebayes.export import export_model
-from sparsebayes.kernels import StationaryKernel, Warp, WarpedKernel
+from sparsebayes.kernels import Box, StationaryKernel, Warp, WarpedKernel
 from sparsebayes.posterior.added import Extrapolation
 from sparsebayes.predict import InputRange
 
@@ -141,7 +141,7 @@ def test_the_variance_beyond_the_box_is_that_of_mapped_rows():
     warp = Warp.from_rows(SKEWED)
     kernel = WarpedKernel(StationaryKernel("rbf", np.array([0.0, 0.0, 1.0])), warp)
     low, high = SKEWED.min(axis=0), SKEWED.max(axis=0)
-    beyond = Extrapolation(kernel, low, high, 4.0)
+    beyond = Extrapolation(kernel, Box(low, high), 4.0)
     # The score is constant there, and the kernel does not see the input itself.
     assert beyond.variance(high[None] + 5.0, None, None)[0] == pytest.approx(0.0, abs=1e-12)
 

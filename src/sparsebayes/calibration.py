@@ -7,7 +7,7 @@ optimistic. If there is no formula for the optimism, it is estimated by fits wit
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import t as student
@@ -15,7 +15,7 @@ from scipy.stats import t as student
 from .data import Data, is_discrete
 from .designs.candidates import power_of_two
 from .fitting import Fit, Method, Note
-from .kernels import is_option
+from .kernels import Box, is_option
 from .noise_rounds import ChooseKernel, Round
 from .posterior import Extrapolation
 from .predict import InputRange
@@ -364,21 +364,33 @@ class NewRows:
         """Return the errors with those of further rows, which `fit` has not seen."""
         count = np.ones(len(y)) if weight is None else np.minimum(weight, 1.0)
         used, known = np.flatnonzero(count), self.known
-        boxes = _widened(self.beyond, X[used]), _widened(self.input_range, X[used])
+        beyond, input_range = self._widened(X[used])
         if known is not None:
             hashes = row_hashes(X[used])
             used = used[~np.isin(hashes, known)]
             if len(known) < _MOST_KNOWN:
                 known = np.union1d(known, hashes)
         if len(used) == 0:
-            return replace(self, beyond=boxes[0], input_range=boxes[1], known=known)
+            return replace(self, beyond=beyond, input_range=input_range, known=known)
         X, y, count = X[used], y[used], count[used]
         n_new = float(np.sum(count))
         n = self.n_rows + n_new
         kept = self.n_rows * self.n_rows / n  # the errors of a fit to few rows count less
         with np.errstate(over="ignore", invalid="ignore"):
             ratio = (kept * self.ratio + n_new * _error_ratio(fit, X, y, count)) / (kept + n_new)
-        return NewRows(n, ratio, *boxes, known)
+        return NewRows(n, ratio, beyond, input_range, known)
+
+    def _widened(self, X: np.ndarray) -> tuple[Extrapolation | None, InputRange | None]:
+        """Return both boxes, widened so that they contain the rows of X."""
+        beyond, input_range = self.beyond, self.input_range
+        if len(X) == 0:
+            return beyond, input_range
+        if beyond is not None:
+            beyond = replace(beyond, box=beyond.box.widened(X))
+        if input_range is not None:
+            box = Box(input_range.low, input_range.high).widened(X)
+            input_range = replace(input_range, low=box.low, high=box.high)
+        return beyond, input_range
 
     def calibrate(self, fit: Fit, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> Fit:
         """Return the fit with the calibration of these errors.
@@ -417,14 +429,3 @@ def _error_ratio(fit: Fit, X: np.ndarray, y: np.ndarray, count: np.ndarray) -> f
         claimed = count[used] @ (spread + fit.posterior.noise_variance)
         ratio = float(np.divide(count[used] @ np.square(y[used] - mean), claimed))
     return 1.0 if np.isnan(ratio) else ratio
-
-
-Box = TypeVar("Box", Extrapolation, InputRange)
-
-
-def _widened(box: Box | None, X: np.ndarray) -> Box | None:
-    """Return the box, widened so that it contains the rows of X."""
-    if box is None or len(X) == 0:
-        return None
-    low, high = np.minimum(box.low, X.min(axis=0)), np.maximum(box.high, X.max(axis=0))
-    return replace(box, low=low, high=high)

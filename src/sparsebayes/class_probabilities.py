@@ -24,6 +24,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit, logit, ndtr, ndtri, softmax
 
+from .kernels import Box
 from .linalg.scalar import maximise
 
 # Standard deviations of the priors on the calibration: on the logarithm of a slope below 1 and
@@ -166,8 +167,8 @@ class Reversion:
     ----------
     kernel : StationaryKernel or WarpedKernel
         The kernel of the process, of unit variance.
-    low, high : arrays of shape (n_features,)
-        The box.
+    box : Box
+        The box of the training rows.
     centre : array of shape (n_problems,)
         Scores of the class frequencies.
     amplitude : array of shape (n_problems,)
@@ -177,34 +178,25 @@ class Reversion:
     --------
     >>> import numpy as np
     >>> from sparsebayes.class_probabilities import Reversion
-    >>> from sparsebayes.kernels import StationaryKernel
-    >>> kernel, one = StationaryKernel("rbf", 1.0), np.ones(1)
-    >>> beyond = Reversion(kernel, 0.0 * one, one, centre=-one, amplitude=4.0 * one)
-    >>> X = np.array([[0.5], [1.5], [9.0]])
-    >>> inside = beyond.nearest(X)
-    >>> beyond(X, inside, np.full((3, 1), 3.0)).ravel().round(2)
+    >>> from sparsebayes.kernels import Box, StationaryKernel
+    >>> kernel, box = StationaryKernel("rbf", 1.0), Box(np.zeros(1), np.ones(1))
+    >>> beyond = Reversion(kernel, box, centre=np.array([-1.0]), amplitude=np.array([4.0]))
+    >>> beyond(np.array([[0.5], [1.5], [9.0]]), np.full((3, 1), 3.0)).ravel().round(2)
     array([ 3.  ,  1.45, -1.  ])
     """
 
     kernel: Any
-    low: np.ndarray
-    high: np.ndarray
+    box: Box
     centre: np.ndarray
     amplitude: np.ndarray
 
-    def nearest(self, X: np.ndarray) -> np.ndarray:
-        """Return the nearest point of the box for each row; X itself if all are inside."""
-        if (X >= self.low).all() and (X <= self.high).all():
-            return X
-        return np.clip(X, self.low, self.high)
-
-    def __call__(self, X: np.ndarray, nearest: np.ndarray, z: np.ndarray) -> np.ndarray:
-        """Return the scores of rows from those of their nearest points."""
-        if nearest is X:
+    def __call__(self, X: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """Return the scores of rows from those of their nearest points of the box."""
+        k = self.box.correlation(self.kernel, X)
+        outside = np.flatnonzero(k < 1.0)
+        if len(outside) == 0:
             return z
-        outside = np.flatnonzero(np.any(X != nearest, axis=1))
-        k = self.kernel.pairs(*(np.asarray(a[outside], dtype=np.float64) for a in (X, nearest)))
-        z = z.copy()
+        k, z = k[outside], z.copy()
         variance = np.multiply.outer(np.maximum(1.0 - k * k, 0.0), self.amplitude)
         z[outside] = self.centre + k[:, None] * log_odds(z[outside] - self.centre, variance)
         return z

@@ -5,16 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
 
 from ._array import is_torch, to_numpy
+from .kernels import Box
 from .rows import HashJob, Job, RowBlocks, Rows, is_dask, row_hashes
 from .rows.device import TensorRows, find_device, rows_on
-
-Box: TypeAlias = tuple[np.ndarray, np.ndarray]  # smallest and largest value of each input
 
 
 def as_rows(X: Any, megabytes: float, device: str | None = None) -> Rows | None:
@@ -145,8 +144,8 @@ class Data:
         """Return 64 bits for each row of X; equal rows have equal bits."""
         return row_hashes(self.X) if self.in_memory else self.X.reduce(HashJob())
 
-    def box(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the smallest and the largest value of each input, of rows of positive weight."""
+    def box(self) -> Box:
+        """Return the box that the rows of positive weight span."""
         return self.reduce(_BoxJob())
 
     def loaded(self) -> Data:
@@ -159,20 +158,20 @@ class Data:
 class _BoxJob(Job):
     """The box that the rows of positive weight span, over chunks (X, y, weight or None)."""
 
-    def read(self, index: int, chunk: Any) -> tuple[np.ndarray, np.ndarray]:
+    def read(self, index: int, chunk: Any) -> Box:
         """Return the box of one chunk."""
         X, weight = chunk[0], chunk[-1]
         if weight is not None and not np.all(weight > 0):
             X = X[np.flatnonzero(weight)]
         if len(X) == 0:
-            return np.full(X.shape[1], np.inf), np.full(X.shape[1], -np.inf)
+            return Box(np.full(X.shape[1], np.inf), np.full(X.shape[1], -np.inf))
         if is_torch(X):
-            return to_numpy(X.amin(0)), to_numpy(X.amax(0))
-        return np.min(X, axis=0), np.max(X, axis=0)
+            return Box(to_numpy(X.amin(0)), to_numpy(X.amax(0)))
+        return Box(np.min(X, axis=0), np.max(X, axis=0))
 
     def merge(self, first: Box, second: Box) -> Box:
         """Return the box of two chunks."""
-        return np.minimum(first[0], second[0]), np.maximum(first[1], second[1])
+        return Box(np.minimum(first.low, second.low), np.maximum(first.high, second.high))
 
 
 def merge_duplicates(data: Data) -> Data:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from scipy.sparse import issparse
@@ -34,7 +34,7 @@ from .class_probabilities import (
 from .designs import Design
 from .fitting import Note, cut_short
 from .kernels import KernelChoice, is_option
-from .posterior import Healing, Posterior
+from .posterior import Dense, Diagonal, Healing, Posterior
 from .predict import InputRange
 from .problem import CandidateProblem, candidate_columns, with_chosen_kernel
 from .rows import row_hashes, row_slices
@@ -272,8 +272,8 @@ class LabelFit:
         """Return the calibrated scores of a block of rows."""
         if self.beyond is None:
             return self.calibration(self.link.score(*self.latent(X)))
-        nearest = self.beyond.nearest(X)
-        return self.beyond(X, nearest, self.calibration(self.link.score(*self.latent(nearest))))
+        nearest = self.beyond.box.nearest(X)
+        return self.beyond(X, self.calibration(self.link.score(*self.latent(nearest))))
 
     def probabilities(self, z: np.ndarray) -> np.ndarray:
         """Return the probabilities of the classes from scores."""
@@ -378,11 +378,25 @@ def solve_labels(
             state=state,
         )
         result = problem.within_budget(result)
-        solutions.append(solver.solution(result.state, design, counts))
+        solutions.append(sorted_solution(solver.solution(result.state, design, counts)))
         if max_iter == 0:
             result = replace(result, stop_reason=StopReason.INTERRUPTED)
         results.append(result)
     return solutions, results
+
+
+def sorted_solution(solution: Solution) -> Solution:
+    """Return a solution whose functions are in the order of the candidates.
+
+    The posterior of labels has a full covariance or independent weights, whose roots have a row for
+    each weight.
+    """
+    order, posterior = np.argsort(solution.active), solution.posterior
+    centre = None if posterior.centre is None else posterior.centre[order]
+    form = cast("Dense | Diagonal", posterior.form)
+    form = replace(form, root=form.root[order])
+    posterior = replace(posterior, mean=posterior.mean[order], form=form, centre=centre)
+    return Solution(solution.active[order], solution.lam[order], posterior)
 
 
 def solution_fit(
@@ -522,7 +536,7 @@ def with_reversion(fit: LabelFit, problem: LabelProblem) -> LabelFit:
     amplitude = np.average(z**2, axis=0, weights=counts[some])
     total = np.bincount(data.y[used], weights=counts[used], minlength=problem.n_classes)
     frequency = (total / np.sum(total))[problem.positive]
-    beyond = Reversion(kernel, *data.box(), fit.link.inverse(frequency), amplitude)
+    beyond = Reversion(kernel, data.box(), fit.link.inverse(frequency), amplitude)
     return replace(fit, beyond=beyond)
 
 

@@ -143,7 +143,7 @@ def _with_extrapolation(problem: Problem, fit: Fit) -> Fit:
     if problem.choice.noise_to_signal > 0.0:
         amplitude = np.maximum(amplitude, level / problem.choice.noise_to_signal)
     amplitude = np.minimum(amplitude, _MOST_SIGNAL * np.var(y, axis=0))
-    added = Extrapolation(kernel, *data.box(), amplitude)
+    added = Extrapolation(kernel, data.box(), amplitude)
     return replace(fit, model=model.with_added(added))
 
 

@@ -26,6 +26,7 @@ from sparsebayes.class_probabilities import (
     log_odds,
     probabilities,
 )
+from sparsebayes.estimators.backfitting_classifier import BackfittingClassifier
 from sparsebayes.estimators.rvm_classifier import RVMClassifier
 from sparsebayes.estimators.sparse_gp_classifier import SparseGPClassifier
 from sparsebayes.labels import label_folds
@@ -82,6 +83,36 @@ def test_two_classes_are_one_problem_in_scikit_learns_shapes(intercept):
 
 def names_of(P, model):
     return model.classes_[np.argmax(P, axis=1)]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        RVMClassifier("rbf", gamma=0.2),
+        RVMClassifier("rbf", gamma=0.2, algorithm="fast"),
+        BackfittingClassifier("rbf", gamma=0.2),
+        SparseGPClassifier("rbf", gamma=0.2),
+    ],
+)
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_posterior_functions_and_rows_are_in_one_order(model, n_classes):
+    X, y = make_blobs(120, centers=n_classes, cluster_std=3.0, random_state=0)
+    model = clone(model).fit(X, y)
+    assert np.all(np.diff(model.active_) > 0)
+    np.testing.assert_array_equal(model.relevance_vectors_, X[model.active_])
+    posteriors = model.posterior_ if n_classes > 2 else [model.posterior_]
+    for coef, posterior in zip(model.coef_, posteriors, strict=True):
+        own = coef != 0.0  # a class may lack functions of the others
+        np.testing.assert_allclose(posterior.mean, coef[own], rtol=1e-12)
+        assert posterior.covariance.shape == (np.sum(own), np.sum(own))
+    if n_classes == 2:
+        latent = model.posterior_.at(model.basis_(X))
+        np.testing.assert_allclose(
+            latent,
+            model.coef_[0] @ rbf_kernel(X[model.active_], X, 0.2) + model.intercept_,
+            rtol=1e-9,
+            atol=1e-9,
+        )
 
 
 def test_several_classes_sum_to_one_and_share_functions():

@@ -199,7 +199,7 @@ def _kernel_parts(model: SparseRegressor, shift: np.ndarray, rate: np.ndarray) -
             "kernel=None."
         )
     beyond = _extrapolation(model)
-    box = (shift, shift) if beyond is None else (beyond.low, beyond.high)
+    box = (shift, shift) if beyond is None else (beyond.box.low, beyond.box.high)
     if kernel.family == "sum":
         smooth, rough = np.asarray(kernel.gamma)
         halves = [("matern52", 1.0 - kernel.share, smooth), ("laplacian", kernel.share, rough)]

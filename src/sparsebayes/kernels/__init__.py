@@ -1,11 +1,13 @@
 """Kernels: their formulas, the choice of one for a fit, and length scales learnt from the data.
 
-`formulas` has the kernel functions, and `warp` those of inputs in two coordinates. `choice` turns
+`formulas` has the kernel functions, `warp` those of inputs in two coordinates, and `box` the range
+of the training rows. `choice` turns
 the parameters of a user (`KernelSpec`) into the kernel of a fit (`KernelChoice`); where length
 scales or the family are learnt, `widths` searches for the largest of the Gaussian-process evidences
 that `evidence` computes. Those two are imported by fits that learn.
 """
 
+from .box import Box
 from .choice import (
     KernelChoice,
     KernelSpec,
@@ -46,6 +48,7 @@ __all__ = [
     "BoundLaplacian",
     "BoundStationary",
     "BoundSum",
+    "Box",
     "GammaOption",
     "Kernel",
     "KernelChoice",

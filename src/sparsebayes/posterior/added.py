@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
-from .._array import is_torch, namespace, to_device_of
+from .._array import is_torch
 from ..designs import Basis
-from ..kernels import Kernel
+from ..kernels import Box, Kernel
 from .gaussian import Posterior
 
 _BLOCK_ELEMENTS = 2**18  # numbers of a block of kernel values
@@ -218,24 +218,24 @@ class Extrapolation:
     ----------
     kernel : StationaryKernel or WarpedKernel
         The kernel of the process, of unit variance.
-    low, high : arrays of shape (n_features,)
-        The box.
+    box : Box
+        The box of the training rows.
     amplitude : float or array of shape (n_outputs,)
         a, the variance of the process.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from sparsebayes.kernels import StationaryKernel
+    >>> from sparsebayes.kernels import Box, StationaryKernel
     >>> from sparsebayes.posterior.added import Extrapolation
-    >>> beyond = Extrapolation(StationaryKernel("rbf", 1.0), np.zeros(1), np.ones(1), 4.0)
+    >>> box = Box(np.zeros(1), np.ones(1))
+    >>> beyond = Extrapolation(StationaryKernel("rbf", 1.0), box, 4.0)
     >>> beyond.variance(np.array([[0.5], [1.1], [9.0]]), None, None).round(2)
     array([0.  , 0.08, 4.  ])
     """
 
     kernel: Any
-    low: np.ndarray
-    high: np.ndarray
+    box: Box
     amplitude: float | np.ndarray
     joint: ClassVar[bool] = True
     on_device: ClassVar[bool] = True
@@ -252,9 +252,7 @@ class Extrapolation:
     def variance(self, X: np.ndarray, Phi: Any, posterior: Any) -> np.ndarray:
         """Return the added variance at each row of X."""
         if is_torch(X):
-            low, high = to_device_of(X, self.low), to_device_of(X, self.high)
-            nearest = namespace(X).clip(X.double(), low, high)
-            k = self.kernel.pairs(X.double(), nearest)
+            k = self.box.correlation(self.kernel, X)
             return (1.0 - k * k) * float(self.amplitude)
         return np.multiply.outer(self._share(X), self.amplitude)
 
@@ -270,15 +268,7 @@ class Extrapolation:
 
     def _share(self, X: np.ndarray) -> np.ndarray:
         """Return 1 - k(x, b)^2 for each row."""
-        X = np.asarray(X, dtype=np.float64)
-        if (X >= self.low).all() and (X <= self.high).all():
-            return np.zeros(len(X))
-        beyond = np.flatnonzero(np.any((X < self.low) | (X > self.high), axis=1))
-        share = np.zeros(len(X))
-        if len(beyond):
-            rows = X[beyond]
-            share[beyond] = 1.0 - self.kernel.pairs(rows, np.clip(rows, self.low, self.high)) ** 2
-        return np.maximum(share, 0.0)
+        return np.maximum(1.0 - self.box.correlation(self.kernel, X) ** 2, 0.0)
 
 
 @dataclass(frozen=True)

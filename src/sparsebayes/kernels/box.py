@@ -1,0 +1,60 @@
+"""The box that training rows span, beyond which a model extrapolates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._array import is_torch, namespace, to_device_of
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """The smallest and the largest value of each input.
+
+    A Gaussian process of unit variance that is known everywhere in the box has the variance
+    1 - k(x, b)^2 at a row x outside, where b is the nearest point of the box.
+
+    Parameters
+    ----------
+    low, high : arrays of shape (n_features,)
+        The box.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.kernels import Box, StationaryKernel
+    >>> box, X = Box(np.zeros(1), np.ones(1)), np.array([[0.5], [1.5], [9.0]])
+    >>> box.nearest(X).ravel()
+    array([0.5, 1. , 1. ])
+    >>> box.correlation(StationaryKernel("rbf", 1.0), X).round(2)
+    array([1.  , 0.78, 0.  ])
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+
+    def nearest(self, X: Any) -> Any:
+        """Return the nearest point of the box for each row; X itself if all are inside."""
+        if is_torch(X):
+            return namespace(X).clip(X, to_device_of(X, self.low), to_device_of(X, self.high))
+        if (X >= self.low).all() and (X <= self.high).all():
+            return X
+        return np.clip(X, self.low, self.high)
+
+    def correlation(self, kernel: Any, X: Any) -> Any:
+        """Return k(x, b) for each row x and its nearest point b: 1 inside the box."""
+        if is_torch(X):
+            return kernel.pairs(X.double(), self.nearest(X.double()))
+        X, k = np.asarray(X, dtype=np.float64), np.ones(len(X))
+        nearest = self.nearest(X)
+        if nearest is not X:
+            rows = np.flatnonzero(np.any(X != nearest, axis=1))
+            k[rows] = kernel.pairs(X[rows], nearest[rows])
+        return k
+
+    def widened(self, X: np.ndarray) -> Box:
+        """Return the box of the same rows and of those of X."""
+        return Box(np.minimum(self.low, X.min(axis=0)), np.maximum(self.high, X.max(axis=0)))
