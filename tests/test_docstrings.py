@@ -1,5 +1,6 @@
 """Docstrings against signatures and fitted models: what a user of scikit-learn meets."""
 
+import ast
 import importlib
 import inspect
 import re
@@ -72,6 +73,16 @@ def test_every_parameter_is_described_and_no_other(name):
     assert not wanted - set(described), "missing"
     assert not set(described) - wanted, "not in the signature"
     assert not [parameter for parameter in wanted if not described[parameter]], "without a word"
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_defaults_are_those_of_the_signature(name):
+    parameters = inspect.signature(ESTIMATORS[name]).parameters
+    docstring = docscrape.NumpyDocString(inspect.getdoc(ESTIMATORS[name]))
+    for entry in docstring["Parameters"]:
+        _, given, default = entry.type.partition("default=")
+        if given and "," not in entry.name:
+            assert ast.literal_eval(default) == parameters[entry.name].default, entry.name
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)

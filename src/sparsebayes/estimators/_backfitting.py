@@ -28,7 +28,46 @@ EXACT_LIMIT = 1000  # columns that may have an exact posterior
 
 
 class BackfittingEstimator(SparseEstimator):
-    """Base of the two estimators. A sparse X stays sparse where its columns are candidates."""
+    """Base of the two estimators. A sparse X stays sparse where its columns are candidates.
+
+    Parameters
+    ----------
+    kernel : str, callable or None
+        None uses the columns of X. A kernel (``"rbf"``, ``"matern12"``, ``"matern32"``,
+        ``"matern52"``, ``"rq"``, any name or callable that
+        ``sklearn.metrics.pairwise.pairwise_kernels`` accepts, or ``"precomputed"``) gives the
+        backfitting relevance vector machine.
+    gamma : {"scale", "median", "evidence", "ard"}, float or array
+        Kernel coefficient, as in `RVMRegressor`.
+    prior : {"ard", "ridge", "none"}
+        ``"ard"`` has one precision per weight and removes most columns, ``"ridge"`` has one for all
+        weights, and ``"none"`` has no penalty.
+    inclusion_prior : {"auto", "learn"}, None or float
+        With ``prior="ard"``, the prior probability that a column or a smoother is in the model.
+        With ``"learn"`` it is unknown, and the next column after k of m must gain
+        log((m - k)/(k + 1)) nats, which keeps out the best of many noise columns. None is the flat
+        prior of the relevance vector machine. ``"auto"`` is ``"learn"`` for columns and
+        smoothers, and None for kernels.
+    variance : {"exact", "factorised"}
+        Posterior of the remaining weights. ``"exact"`` applies if at most 1,000 remain (or as many
+        as fit `cache_size`). ``"factorised"`` treats the weights as independent, which makes
+        variances of correlated columns too small. `variance_` is the one that was used.
+    inner : {"cg", "gauss-seidel"}
+        Method that computes the posterior means at given precisions: conjugate gradients or
+        Gauss-Seidel sweeps.
+    tol : float
+        Tolerance in nats: the fit has converged when a step (a cycle over the columns) gains less.
+    cache_size : float
+        Memory in megabytes for kernel columns and for the exact posterior.
+
+    Attributes
+    ----------
+    variance_ : {"exact", "factorised"}
+        Form of the posterior variance that was used.
+    bound_ : array, or list of arrays (one per class)
+        Lower bound of the log evidence (plus the log prior of the set of columns) after each step.
+        It never decreases.
+    """
 
     prior: str
     inclusion_prior: Any

@@ -86,6 +86,48 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
     A subclass gives its parameters and `_solve`, which fits a problem with one level of normal
     noise. It may override `_problem` to define the candidates. Everything else (weights,
     duplicates, noise, calibration, fitted attributes) is the same for all of them.
+
+    Parameters
+    ----------
+    noise_variance : {"learn", "input"}, float or array of shape (n_samples,)
+        ``"learn"`` estimates one variance for all rows. ``"input"`` also estimates how it depends
+        on the inputs, and keeps that model if it predicts better (see `noise_model_`). A float or
+        an array is a known variance of all rows or of each row; new rows then have the mean of the
+        array.
+    likelihood : {"gaussian", "student"}
+        ``"student"`` is robust to outliers: the noise has Student's t distribution, whose degrees
+        of freedom are learnt.
+    device : str or None
+        Torch device, such as ``"cuda"``, on which kernel functions are computed in float64. Torch
+        tensors are used on their own device, and predictions for them are tensors. Requires torch.
+
+    Attributes
+    ----------
+    coef_ : array of shape (n_active,) or (n_outputs, n_active)
+        One weight per active function; with ``kernel=None`` one per column of X, zeros included.
+    coef_std_ : array of shape (n_features,) or (n_outputs, n_features)
+        Standard deviation of each coefficient with ``kernel=None``, zero for columns that were not
+        chosen. It is multiplied by `calibration_`.
+    intercept_ : float or array of shape (n_outputs,)
+        Constant term of the model.
+    noise_variance_ : float or array of shape (n_outputs,)
+        Variance of the noise, as learnt or as given. An array of shape (n_samples,) if it varies
+        between the training rows.
+    noise_model_ : NoiseModel or None
+        Model of the noise variance as a function of the inputs, if there is one.
+    noise_tail_ : Tail or None
+        Student's t distribution of the noise, if the leave-one-out residuals have heavy tails.
+        Intervals use it.
+    calibration_ : float or array of shape (n_outputs,)
+        Factor (at least 1) by which the standard deviations of predictions are inflated. It is the
+        root mean square of the standardised leave-one-out residuals, corrected for the optimism of
+        learning length scales and of selecting functions on the same rows. The fitted
+        hyperparameters and `log_evidence_` do not include it.
+    log_evidence_ : float
+        Log marginal likelihood at the fitted hyperparameters, summed over the outputs.
+    loo_ : Bunch
+        Leave-one-out ``residuals``, ``std``, ``log_density``, ``weight`` and ``r2``, in closed
+        form.
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -479,7 +521,14 @@ def _stores_no_rows(model: SparseRegressor) -> bool:
 
 
 class StreamRegressor(SparseRegressor):
-    """Adds `partial_fit` to a regressor whose search needs only the triangle of its columns."""
+    """Adds `partial_fit` to a regressor whose search needs only the triangle of its columns.
+
+    Parameters
+    ----------
+    kernel : str, callable or None
+        ... With ``"precomputed"`` X is a kernel matrix; with None the model selects among the
+        columns of X instead of kernel functions.
+    """
 
     @available_if(_stores_no_rows)
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:

@@ -49,6 +49,55 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
     A subclass gives its parameters and `_solve`, which fits a problem with one kernel. It may
     override `_problem` to define the candidates. Everything else (weights, the kernel, calibration,
     fitted attributes) is the same for all of them.
+
+    Parameters
+    ----------
+    class_weight : dict, "balanced" or None
+        Factor by which the weights of the rows of each class are multiplied; ``"balanced"`` gives
+        all classes the same total weight. The probabilities are then those of a population with
+        these weights.
+    max_iter : int
+        Maximum number of steps per binary problem.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+        Class labels, sorted.
+    active_ : array of int
+        Indices of the training rows (kernel models) or columns of X whose functions are in the
+        model of at least one class.
+    kernel_search_ : dict of arrays
+        Kernels that were compared, if length scales were learnt: ``kernel``; ``one_width``, whether
+        all inputs share one length scale; ``process_evidence``, the log evidence of the Gaussian
+        process of the standardised labels; and ``loo_score``, the mean leave-one-out log-likelihood
+        of the labels minus a penalty for the number of length scales and functions (NaN if it was
+        not needed).
+    coef_ : array of shape (1, n_active) or (n_classes, n_active)
+        Weights of the active functions (with ``kernel=None`` of all columns of X), zero if a class
+        does not use a function. There is one row for two classes, and one per class against the
+        rest for more.
+    coef_std_ : array of shape (1, n_features) or (n_classes, n_features)
+        Standard deviation of each coefficient with ``kernel=None``, zero for columns that were not
+        chosen.
+    intercept_ : array of shape (1,) or (n_classes,)
+        Constant term of each latent function.
+    weight_precision_ : array of the shape of the active part of `coef_`
+        Prior precision of each weight, infinite if a class does not use a function.
+    log_evidence_ : float
+        Laplace approximation of the log marginal likelihood, summed over the classes if there are
+        more than two.
+    calibration_ : float
+        Slope of the line ``slope * log odds + intercept`` by which the log odds of the fitted model
+        are calibrated, learnt by cross-validation of at most 1,000 rows. (For regressors
+        `calibration_` is a factor of standard deviations.)
+    calibration_intercept_ : array of shape (1,) or (n_classes,)
+        Intercepts of that line.
+    coupling_ : float
+        With more than two classes, how the probabilities of each class against the others are
+        combined: 0 divides them by their sum, 1 is the softmax of their log odds, and values
+        between interpolate.
+    posterior_
+        Posterior distribution of the weights of `basis_`, one per class if there are more than two.
     """
 
     class_weight: Any = None

@@ -87,6 +87,91 @@ class SparseEstimator(CallbackSupportMixin, Summary):
     """Base of the estimators whose candidates are kernel functions or columns.
 
     The parameters that stand here have these values in estimators that do not offer them.
+    Descriptions that estimators share are here and in the other base classes; see `_descriptions`.
+
+    Parameters
+    ----------
+    kernel : str or callable
+        ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
+        (``exp(-sum_j gamma_j |x_j - z_j|)``, for steps along single inputs) and ``"sum"`` (matern52
+        plus laplacian, each with its own length scales); ``"auto"`` (the one of rbf, matern52 and
+        matern32 with the highest evidence, or the sum if its leave-one-out predictions are better);
+        or any name or callable that ``sklearn.metrics.pairwise.pairwise_kernels`` accepts.
+    gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array
+        Kernel coefficient: ``"rbf"``, ``"rq"`` and the Matern kernels are functions of
+        ``gamma |x - z|^2``, as in ``exp(-gamma |x - z|^2)``. A large gamma is a narrow kernel.
+        ``"ard"`` learns one gamma per input, ``"evidence"`` a single gamma for all standardised
+        inputs; both maximise the evidence. ``"auto"`` is the one of these two that predicts better
+        (``"scale"`` for kernels whose gamma cannot be learnt). ``"scale"`` is 1 / (n_features *
+        X.var()), ``"median"`` 1 / (2 m^2) with m the median distance between rows. An array has one
+        value per input; for ``kernel="sum"`` it has two rows, one for the matern52 (smooth) and one
+        for the laplacian (rough) part.
+    degree : float
+        Degree of the polynomial kernel.
+    coef0 : float
+        Constant of the polynomial and sigmoid kernels.
+    warp : {"auto", True, False}
+        Append normal scores of the inputs (ranks mapped to quantiles of the normal distribution) as
+        further inputs of the kernel, with their own length scales. ``"auto"`` does so for skewed or
+        heavy-tailed inputs, True for all inputs with ten or more distinct values. Normal scores
+        require learnt length scales (a gamma of ``"auto"``, ``"ard"`` or ``"evidence"``).
+    fit_intercept : bool
+        Add a constant. Its prior is flat, and predictions include its uncertainty.
+    max_iter : int
+        Maximum number of steps.
+    warm_start : bool
+        Start from the functions and precisions of the previous fit. Functions whose rows are not in
+        X are replaced by the nearest candidates.
+    cache_size : float
+        Memory in megabytes for kernel columns, which are recomputed if they do not fit, and for a
+        sparse X that has to be converted to a dense array.
+    max_time : float or None
+        Time limit in seconds. The fit then ends with the model reached so far and a
+        ConvergenceWarning.
+    verbose : int
+        1 prints progress about once a second, 2 at every step.
+
+    Attributes
+    ----------
+    active_ : array of int
+        Indices of the training rows (kernel models) or columns of X whose functions are in the
+        model.
+    relevance_vectors_ : array of shape (n_active, n_features)
+        Training rows on which the kernel functions are centred; kernel models only.
+    kernel_ : str or callable
+        Kernel, as given or as chosen.
+    gamma_ : float or array
+        Kernel coefficient, as given or as learnt.
+    feature_relevance_ : array of shape (n_features,)
+        Total Sobol index of each input: the share of the variance of the fitted function over the
+        training rows that is due to the input and its interactions. The sum can exceed 1. Not
+        available for precomputed kernels.
+    rough_share_ : float
+        Share of the rough (laplacian) part in the variance of the kernel, if ``kernel_ == "sum"``.
+        `gamma_` then has one row for the smooth and one for the rough part.
+    kernel_search_ : dict of arrays
+        Kernels that were compared, if length scales were learnt: ``kernel``; ``one_width``, whether
+        all inputs share one length scale; ``process_evidence``, the log evidence of the Gaussian
+        process of the standardised target; and ``loo_score``, the mean leave-one-out log density
+        minus a penalty for the number of length scales (NaN if it was not needed).
+    weight_precision_ : array
+        Prior precision of each weight.
+    healing_ : Healing or None
+        Variance that is added away from the training rows, with ``heal=True``.
+    history_ : dict of arrays
+        One entry per step.
+    n_iter_ : int
+        Number of steps.
+    converged_ : bool
+        False if the fit ended before it had converged, for example by `max_time`; see
+        `stop_reason_`.
+    stop_reason_ : str
+        Code of the reason why the fit ended, such as ``"converged"``, ``"max_iter"`` or
+        ``"time_limit"``.
+    basis_
+        Basis functions of the model.
+    posterior_
+        Posterior distribution of the weights of `basis_`.
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {

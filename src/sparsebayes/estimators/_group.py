@@ -133,7 +133,25 @@ class Groups:
 
 
 class GroupEstimator(SparseEstimator):
-    """An estimator with the parameter `groups`, whose candidates are the columns of X."""
+    """An estimator with the parameter `groups`, whose candidates are the columns of X.
+
+    Parameters
+    ----------
+    groups : array-like of n_features labels, list of lists of column indices, or None
+        Groups of columns; None makes each column a group of its own. Lists may contain column names
+        if X is a data frame.
+
+    Attributes
+    ----------
+    coef_ : array of shape (n_features,)
+        Posterior mean of each coefficient.
+    coef_std_ : array of shape (n_features,)
+        Posterior standard deviation of each coefficient, multiplied by `calibration_`.
+    group_names_ : array of shape (n_groups,)
+        Label of each group.
+    group_index_ : array of int of shape (n_features,)
+        Index of each column's group in `group_names_`; the first one if it has several.
+    """
 
     groups: Any
     always: Any = None
@@ -180,6 +198,11 @@ class GroupRegressor(GroupEstimator, SparseRegressor):
     Scaling each column to its own unit, as the other models may, would change the prior that the
     columns of a group share. Where X is so large or small that its squares overflow or underflow,
     all columns are scaled by the same power of two.
+
+    Parameters
+    ----------
+    noise_variance : "learn" or float
+        ``"learn"`` estimates the variance of the noise; a float is a known variance.
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {

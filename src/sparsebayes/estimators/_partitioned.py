@@ -47,7 +47,55 @@ CONSTRAINTS: dict[str, Any] = {
 
 
 class Partitioned(SparseEstimator):
-    """Base of the two estimators: checks of their parameters, and a client that is not saved."""
+    """Base of the two estimators: checks of their parameters, and a client that is not saved.
+
+    Parameters
+    ----------
+    schedule : {"working-set", "incremental", "split-merge"}
+        ``"working-set"`` merges the relevant functions with those of the rows of largest error,
+        ``"incremental"`` with those of the next rows in random order. ``"split-merge"`` runs on
+        every partition separately, in parallel, and merges the results in pairs.
+    partition_size : "auto" or int
+        Initial P. ``"auto"`` is 4 sqrt(n) for n distinct rows. All runs but the last end early when
+        fewer than P/2 functions remain (of all classes).
+    stopping : {"auto", "paper"}
+        ``"auto"``: P is at least twice the number of relevance vectors of the previous run. At the
+        end all functions outside the model are ranked by their gain (the largest for any class),
+        and the RVM runs on the model and the best P of them, until a round gains less than 0.01
+        nats per row. ``"paper"``: P is constant and the model is that of the last run. This takes
+        less time, and can be less accurate if more than P/2 vectors are needed.
+    gamma
+        ... Length scales are learnt from at most 10,000 rows.
+    tol : float
+        Tolerance in nats of log evidence. A run has converged if no deletion of a single function
+        and no update of its precision raises the log evidence by `tol` or more.
+    max_time : float or None
+        Approximate number of seconds after which the fit stops and the best model so far is kept.
+        At least one run is made.
+    client : distributed.Client or None
+        Dask client of the cluster to use. The default is the active client, if there is one and
+        `n_jobs` is None.
+    n_jobs : int or None
+        Number of parallel runs (or chunks of rows, if there is one run at a time), by joblib.
+    checkpoint_dir : path or None
+        Folder to which each finished run is written. A fit with the same data and parameters
+        continues from there.
+    random_state : int, RandomState or None
+        Seed of the order of the rows before they are partitioned. It depends on the values of the
+        rows, not on their order in X.
+
+    Attributes
+    ----------
+    partition_size_ : int
+        Initial P.
+    history_ : dict of arrays
+        One entry per run, in the order they finished: ``elapsed`` seconds, training ``rmse`` or
+        ``error_rate``, ``n_active``, ``n_candidates``, ``log_evidence``, ``n_iter``,
+        ``stop_reason`` (``"few_left"``: ended early because fewer than P/2 functions remained) and,
+        of regressors, ``noise_variance``.
+    converged_ : bool
+        Whether the schedule was completed and the last run converged.
+    """
 
     cache_size = 0.0  # nothing is kept between passes
     schedule: str

@@ -43,7 +43,32 @@ class ModelHolder(Summary):
 
 
 class Mixture(ModelHolder):
-    """Base of mixtures; a subclass sets the members, the one of the largest weight first."""
+    """Base of mixtures; a subclass sets the members, the one of the largest weight first.
+
+    Parameters
+    ----------
+    max_time : float or None
+        Seconds after which no further member is fitted, and the one that is being fitted ends with
+        what it has reached, with a ConvergenceWarning.
+
+    Attributes
+    ----------
+    members_ : list
+        Members of positive weight, the largest weight first.
+    choices_ : dict of lists
+        Models that were compared, one entry per member: ``member``, ``loo_log_density`` (mean
+        leave-one-out log density of y, or log probability of the labels minus its optimism),
+        ``error`` (standard error of its difference to the best), ``weight``, ``terms`` (functions
+        or columns) and ``seconds``.
+    converged_ : bool
+        False where `max_time` or an interruption cut the fit short.
+    notes_ : list of str
+        Models that were compared, and the result.
+    n_features_in_ : int
+        Number of inputs.
+    feature_names_in_ : array of str
+        Names of the inputs, if X has names.
+    """
 
     _member: Any  # class of the processes among the members
     members_: list[Any]

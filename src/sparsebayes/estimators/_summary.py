@@ -15,6 +15,8 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from ._descriptions import complete_docstring
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -224,7 +226,14 @@ def _coefficient_std(model: Any, m: int, n: int) -> tuple[np.ndarray, np.ndarray
 
 
 class Summary(BaseEstimator):
-    """Adds a summary of the fitted model to scikit-learn's diagram of its parameters."""
+    """Adds a summary of the fitted model to scikit-learn's diagram of its parameters.
+
+    Subclasses have the descriptions of parameters and attributes that base classes give.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        complete_docstring(cls)
 
     def summary(self, coverage: float = 0.95) -> ModelSummary:
         """Return the fitted model as a table.

@@ -46,113 +46,47 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
 
     Parameters
     ----------
-    kernel : str, callable or None, default=None
-        None uses the columns of X. A kernel (``"rbf"``, ``"matern12"``, ``"matern32"``,
-        ``"matern52"``, ``"rq"``, any name or callable that
-        ``sklearn.metrics.pairwise.pairwise_kernels`` accepts, or ``"precomputed"``) gives the
-        backfitting relevance vector machine.
-    gamma : {"scale", "median", "evidence", "ard"}, float or array, default="scale"
-        Kernel coefficient, as in `RVMRegressor`.
-    degree, coef0 : float, default=3 and 0
-        Parameters of the polynomial and sigmoid kernels.
-    prior : {"ard", "ridge", "none"}, default="ard"
-        ``"ard"`` has one precision per weight and removes most columns, ``"ridge"`` has one for all
-        weights, and ``"none"`` is least squares.
-    inclusion_prior : {"auto", "learn"}, None or float, default="auto"
-        With ``prior="ard"``, the prior probability that a column or a smoother is in the model.
-        With ``"learn"`` it is unknown, and the next column after k of m must gain
-        log((m - k)/(k + 1)) nats, which keeps out the best of many noise columns. None is the flat
-        prior of the relevance vector machine. ``"auto"`` is ``"learn"`` for columns and
-        smoothers, and None for kernels.
     variant : {"factorised", "fake-targets"}, default="factorised"
         ``"fake-targets"`` is the EM algorithm of the paper (D'Souza et al. 2004), for comparisons:
         it is slow and its noise estimate is biased. `inclusion_prior` and `inner`
         do not apply to it.
-    variance : {"exact", "factorised"}, default="exact"
-        Posterior of the remaining weights. ``"exact"`` applies if at most 1,000 remain (or as many
-        as fit `cache_size`); precisions and noise are then learnt from it. ``"factorised"`` treats
-        the weights as independent, which makes variances of correlated columns too small.
-        `variance_` is the one that was used.
+    variance
+        ... Precisions and noise are learnt from the exact posterior.
     smoothers : estimator, list or None, default=None
         Components of an additive model: a regressor, cloned for every column of X; or a list of
         regressors (one per column) or of pairs (regressor, columns). Their variances are always
         factorised; `prior`, `variant` and `inner` do not apply to them.
-    inner : {"cg", "gauss-seidel"}, default="cg"
-        Method that computes the posterior means at given precisions: conjugate gradients or
-        Gauss-Seidel sweeps.
-    fit_intercept : bool, default=True
-        Add a constant. Its prior is flat, and predictions include its uncertainty.
     noise_variance : "learn" or float, default="learn"
         ``"learn"`` estimates the variance of the noise; a float is a known variance.
     max_iter : int, default=1000
         Maximum number of cycles.
-    tol : float, default=1e-3
-        Tolerance in nats: the fit has converged when a cycle gains less.
-    cache_size : float, default=200
-        Memory in megabytes for kernel columns and for the exact posterior.
     random_state : int, RandomState or None, default=0
         Seed of the random vectors that estimate the degrees of freedom of the smoothers.
-    max_time : float or None, default=None
-        Time limit in seconds. The fit then ends with the model reached so far and a
-        ConvergenceWarning.
-    verbose : int, default=0
-        1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
-    active_ : array of int
-        Indices of the columns or rows of X with a non-zero weight; with `smoothers`, of the
-        components in the model.
-    relevance_vectors_ : array of shape (n_active, n_features)
-        Training rows on which the active kernel functions are centred; kernel models only.
+    active_
+        ... With `smoothers`, indices of the components in the model.
+    relevance_vectors_
     coef_ : array
         One weight per column of X (zeros included), per active kernel function, or per component in
         the model.
-    coef_std_ : array of shape (n_features,)
-        Standard deviation of each coefficient with ``kernel=None``, zero for columns that were not
-        chosen. It is multiplied by `calibration_`.
-    intercept_ : float
-        Constant term of the model.
-    feature_relevance_ : array of shape (n_features,)
-        Total Sobol index of each input: the share of the variance of the fitted function over the
-        training rows that is due to the input and its interactions. The sum can exceed 1. Not
-        available for precomputed kernels.
-    noise_model_, noise_tail_ : NoiseModel and Tail, or None
-        None; and the tails of the noise, where the leave-one-out residuals have them.
-    calibration_ : float
-        Factor (at least 1) by which the standard deviations of predictions are inflated. It is the
-        root mean square of the standardised leave-one-out residuals, corrected for the optimism of
-        learning length scales and of selecting functions on the same rows. The fitted
-        hyperparameters and `log_evidence_` do not include it.
-    noise_variance_ : float
-        Variance of the noise, as learnt or as given.
-    weight_precision_ : array of shape (n_active,)
-        Prior precision of each weight.
+    coef_std_, intercept_, feature_relevance_, noise_model_, noise_tail_, calibration_
+    noise_variance_, weight_precision_
     bound_ : array of shape (n_iter,)
-        Lower bound of the log evidence (plus the log prior of the set of columns) after each cycle.
-        It never decreases, except with smoothers that are not projections.
+        ... (Smoothers that are not projections are an exception.)
     log_evidence_ : float
         Log marginal likelihood at the fitted hyperparameters, without the prior of the set of
         columns. It is a lower bound if `variance_` is ``"factorised"``, and minus infinity for
         ``prior="none"``.
-    variance_ : {"exact", "factorised"}
-        Form of the posterior variance that was used.
+    variance_
     relevance_ : array of shape (n_components,)
         Share of each component that is kept, from 0 to 1; only with `smoothers`.
-    loo_ : Bunch
-        Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form; only if
-        `variance_` is ``"exact"``.
+    loo_
+        ... Only if `variance_` is ``"exact"``.
     history_ : dict of arrays
         One entry per cycle: bound, number of active columns, noise, sweeps over the data, phase.
-    n_iter_ : int
-        Number of steps.
-    converged_ : bool
-        Whether the conditions of `tol` hold at the end.
-    stop_reason_ : str
-        Code of the reason why the fit ended, such as ``"converged"``, ``"max_iter"`` or
-        ``"time_limit"``.
-    basis_, posterior_
-        Basis functions, and the posterior distribution of their weights.
+    n_iter_, converged_, stop_reason_, basis_, posterior_
 
     Notes
     -----

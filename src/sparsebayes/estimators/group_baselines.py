@@ -35,46 +35,20 @@ class GroupARDRegressor(GroupRegressor):
 
     Parameters
     ----------
-    groups : array-like of n_features labels, list of lists of column indices, or None, default=None
-        Groups of columns; None makes each column a group of its own.
-    noise_variance : "learn" or float, default="learn"
-        ``"learn"`` estimates the variance of the noise; a float is a known variance.
-    fit_intercept : bool, default=True
-        Add a constant. Its prior is flat, and predictions include its uncertainty.
-    max_iter : int, default=1000
-        Maximum number of steps.
     tol : float, default=1e-3
         Tolerance in nats: the fit has converged when a step changes the log evidence by less.
-    max_time : float or None, default=None
-        Time limit in seconds. The fit then ends with the model reached so far and a
-        ConvergenceWarning.
-    verbose : int, default=0
-        1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
-    coef_, coef_std_ : arrays of shape (n_features,)
-        Posterior mean and standard deviation of each coefficient.
-    intercept_ : float
-        Constant term of the model.
-    feature_relevance_ : array of shape (n_features,)
-        Total Sobol index of each input: the share of the variance of the fitted function over the
-        training rows that is due to the input and its interactions. The sum can exceed 1.
+    coef_, coef_std_, intercept_, feature_relevance_
     group_precision_ : array of shape (n_groups,)
         Prior precision of the coefficients of each group.
     group_relevance_ : array of shape (n_groups,)
         Effective degrees of freedom of each group divided by its size, from 0 to 1.
     active_ : array of int
         Columns of the groups whose relevance exceeds 0.01.
-    group_names_, group_index_
-        As in `GroupSpikeSlabRegressor`.
-    noise_model_, noise_tail_, calibration_ : NoiseModel, Tail or None, float
-        Noise model and heavy tail of the noise, if any, and the factor by which standard deviations
-        are inflated; see `RVMRegressor`.
-    noise_variance_, log_evidence_ : float
-        Variance of the noise, and log marginal likelihood.
-    history_, n_iter_, converged_, stop_reason_, basis_, posterior_
-        As in the other models.
+    group_names_, group_index_, noise_model_, noise_tail_, calibration_, noise_variance_
+    log_evidence_, history_, n_iter_, converged_, stop_reason_, basis_, posterior_
 
     Examples
     --------
@@ -151,7 +125,37 @@ class GroupARDRegressor(GroupRegressor):
 
 
 class _ShrinkageRegressor(GroupRegressor):
-    """Base of the two sampled scale mixtures."""
+    """Base of the two sampled scale mixtures.
+
+    Parameters
+    ----------
+    noise_variance : "learn" or float
+        ``"learn"`` samples the variance of the noise (with prior 1/variance); a float is a known
+        variance.
+    n_chains : int
+        Number of chains.
+    n_samples : int
+        Number of stored sweeps per chain. All draws are kept in memory.
+    n_warmup : int
+        Number of warm-up sweeps per chain.
+    random_state : int, RandomState or None
+        Seed of the draws.
+
+    Attributes
+    ----------
+    active_ : array of int
+        All columns, because no coefficient is exactly zero.
+    noise_variance_ : float
+        Posterior mean.
+    log_evidence_ : float
+        NaN, because a sampler does not estimate it.
+    r_hat_ : array of shape (n_features,)
+        Convergence diagnostic of each weight, near 1 if the chains have mixed.
+    effective_sample_size_ : array of shape (n_features,)
+        Effective number of draws of each weight.
+    converged_ : bool
+        Whether the chains have mixed.
+    """
 
     _prior: str
 
@@ -214,43 +218,13 @@ class GroupHorseshoeRegressor(_ShrinkageRegressor):
 
     Parameters
     ----------
-    groups : array-like of n_features labels, list of lists of column indices, or None, default=None
-        Groups of columns; None makes each column a group of its own.
-    noise_variance : "learn" or float, default="learn"
-        ``"learn"`` samples the variance of the noise (with prior 1/variance); a float is a known
-        variance.
-    fit_intercept : bool, default=True
-        Add a constant. Its prior is flat, and predictions include its uncertainty.
-    n_chains, n_samples, n_warmup : int
-        Number of chains, of stored sweeps per chain and of warm-up sweeps. All draws are kept in
-        memory.
-    random_state : int, RandomState or None, default=0
-        Seed of the draws.
-    verbose : int, default=0
-        1 prints progress about once a second, 2 at every step.
+    groups, noise_variance, fit_intercept, n_chains, n_samples, n_warmup, random_state, verbose
 
     Attributes
     ----------
-    coef_, coef_std_ : arrays of shape (n_features,)
-        Posterior mean and standard deviation of each coefficient.
-    intercept_ : float
-        Constant term of the model.
-    feature_relevance_ : array of shape (n_features,)
-        Total Sobol index of each input: the share of the variance of the fitted function over the
-        training rows that is due to the input and its interactions. The sum can exceed 1.
-    noise_model_, noise_tail_, calibration_ : NoiseModel, Tail or None, float
-        Noise model and heavy tail of the noise, if any, and the factor by which standard deviations
-        are inflated; see `RVMRegressor`.
-    active_ : array of int
-        All columns, because no coefficient is exactly zero.
-    noise_variance_ : float
-        Posterior mean.
-    log_evidence_ : float
-        NaN, because a sampler does not estimate it.
-    r_hat_, effective_sample_size_ : arrays of shape (n_features,)
-        Convergence diagnostic (near 1) and effective number of draws for each weight.
-    group_names_, group_index_, history_, n_iter_, converged_, stop_reason_, basis_, posterior_
-        As in `GroupSpikeSlabRegressor`; `converged_` is whether the chains have mixed.
+    coef_, coef_std_, intercept_, feature_relevance_, noise_model_, noise_tail_, calibration_
+    active_, noise_variance_, log_evidence_, r_hat_, effective_sample_size_, group_names_
+    group_index_, history_, n_iter_, converged_, stop_reason_, basis_, posterior_
 
     Examples
     --------
@@ -276,43 +250,13 @@ class BayesianGroupLassoRegressor(_ShrinkageRegressor):
 
     Parameters
     ----------
-    groups : array-like of n_features labels, list of lists of column indices, or None, default=None
-        Groups of columns; None makes each column a group of its own.
-    noise_variance : "learn" or float, default="learn"
-        ``"learn"`` samples the variance of the noise (with prior 1/variance); a float is a known
-        variance.
-    fit_intercept : bool, default=True
-        Add a constant. Its prior is flat, and predictions include its uncertainty.
-    n_chains, n_samples, n_warmup : int
-        Number of chains, of stored sweeps per chain and of warm-up sweeps. All draws are kept in
-        memory.
-    random_state : int, RandomState or None, default=0
-        Seed of the draws.
-    verbose : int, default=0
-        1 prints progress about once a second, 2 at every step.
+    groups, noise_variance, fit_intercept, n_chains, n_samples, n_warmup, random_state, verbose
 
     Attributes
     ----------
-    coef_, coef_std_ : arrays of shape (n_features,)
-        Posterior mean and standard deviation of each coefficient.
-    intercept_ : float
-        Constant term of the model.
-    feature_relevance_ : array of shape (n_features,)
-        Total Sobol index of each input: the share of the variance of the fitted function over the
-        training rows that is due to the input and its interactions. The sum can exceed 1.
-    noise_model_, noise_tail_, calibration_ : NoiseModel, Tail or None, float
-        Noise model and heavy tail of the noise, if any, and the factor by which standard deviations
-        are inflated; see `RVMRegressor`.
-    active_ : array of int
-        All columns, because no coefficient is exactly zero.
-    noise_variance_ : float
-        Posterior mean.
-    log_evidence_ : float
-        NaN, because a sampler does not estimate it.
-    r_hat_, effective_sample_size_ : arrays of shape (n_features,)
-        Convergence diagnostic (near 1) and effective number of draws for each weight.
-    group_names_, group_index_, history_, n_iter_, converged_, stop_reason_, basis_, posterior_
-        As in `GroupSpikeSlabRegressor`; `converged_` is whether the chains have mixed.
+    coef_, coef_std_, intercept_, feature_relevance_, noise_model_, noise_tail_, calibration_
+    active_, noise_variance_, log_evidence_, r_hat_, effective_sample_size_, group_names_
+    group_index_, history_, n_iter_, converged_, stop_reason_, basis_, posterior_
 
     Examples
     --------

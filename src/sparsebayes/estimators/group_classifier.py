@@ -78,57 +78,26 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
 
     Parameters
     ----------
-    groups : array-like of n_features labels, list of lists of column indices, or None, default=None
-        Groups of columns, as in `GroupSpikeSlabRegressor`; None makes each column a group of its
-        own.
-    inclusion_prior : "learn", float or array of shape (n_groups,), default="learn"
-        Prior inclusion probability of a group. With ``"learn"`` all groups share one unknown
-        probability, which has a weak prior. The fit averages over its posterior.
-    slab_variance : "learn", float or array of shape (n_groups,), default="learn"
-        Prior variance of the coefficients of an included group, relative to the unit variance of
-        the probit. With ``"learn"`` all groups share one unknown variance, and the fit averages
-        over its posterior.
-    sites : {"group", "column"}, default="group"
-        EP approximates the prior by a product of simple functions, called sites: one per group, or
-        one per column.
-    max_joint_groups : int, default=32
-        Largest number of undecided groups whose models are enumerated after EP, as in
-        `GroupSpikeSlabRegressor`.
-    always : array-like of group labels, or None, default=None
-        Groups that are always in the model, as in `GroupSpikeSlabRegressor`.
+    slab_variance
+        ... It is relative to the unit variance of the probit.
     fit_intercept : bool, default=True
         Center the columns and add a constant with prior N(0, 100).
-    max_iter : int, default=500
-        Maximum number of steps.
     tol : float, default=1e-4
         Largest change per step at which EP has converged.
-    max_time : float or None, default=None
-        Time limit in seconds. The fit then ends with the model reached so far and a
-        ConvergenceWarning.
-    verbose : int, default=0
-        1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
-    classes_ : array of shape (n_classes,)
-        Class labels, sorted.
-    inclusion_probability_ : array of shape (n_groups,)
-        Posterior inclusion probability of each group. With more than two classes it is that of
-        inclusion for at least one class, with the classes treated as independent.
+    classes_
+    inclusion_probability_
+        ... With more than two classes it is that of inclusion for at least one class, with the
+        classes treated as independent.
     class_inclusion_probability_ : array of shape (n_models, n_groups)
         Inclusion probability of each group in the model of each class.
-    coef_, coef_std_ : arrays of shape (n_models, n_features)
-        Posterior mean and standard deviation of each coefficient. There is one model for two
-        classes, and one per class for more.
-    intercept_ : array of shape (n_models,)
-        Constant term of each latent function.
-    feature_relevance_ : array of shape (n_features,)
-        Total Sobol index of each input: the share of the variance of the fitted function over the
-        training rows that is due to the input and its interactions. The sum can exceed 1.
-    active_ : array of int
-        Columns of the groups with inclusion probability above 0.5.
-    group_names_, group_index_
-        As in `GroupSpikeSlabRegressor`.
+    coef_ : array of shape (n_models, n_features)
+        ... There is one model for two classes, and one per class for more.
+    coef_std_ : array of shape (n_models, n_features)
+        Posterior standard deviation of each coefficient.
+    intercept_, feature_relevance_, active_, group_names_, group_index_
     inclusion_prior_, slab_variance_ : arrays of shape (n_models,) or (n_models, n_groups)
         As given or learnt.
     log_evidence_ : float
@@ -136,21 +105,11 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
     calibration_ : float
         Slope of the line ``slope * score + intercept`` by which the scores of the fitted model are
         calibrated. It is learnt by cross-validation, from at most 1,000 rows.
-    calibration_intercept_ : array of shape (1,) or (n_classes,)
-        Intercepts of that line.
+    calibration_intercept_
     history_ : dict of arrays
         One entry per step, model after model.
     models_ : dict of arrays, or None for more than two classes
-        As in `GroupSpikeSlabRegressor`.
-    n_iter_ : int
-        Number of steps.
-    converged_ : bool
-        Whether the conditions of `tol` hold at the end.
-    stop_reason_ : str
-        Code of the reason why the fit ended, such as ``"converged"`` or ``"max_iter"``.
-    basis_, posterior_
-        Columns, and the posterior distribution of their weights (a tuple with one per class if
-        there are more than two).
+    n_iter_, converged_, stop_reason_, basis_, posterior_
 
     Examples
     --------

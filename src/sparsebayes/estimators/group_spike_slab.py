@@ -60,7 +60,48 @@ PerGroup = float | np.ndarray  # a hyperparameter of all groups, or of each
 
 
 class GroupSelectorMixin(SelectorMixin, GroupEstimator):
-    """Columns chosen by the inclusion probability of their group."""
+    """Columns chosen by the inclusion probability of their group.
+
+    Parameters
+    ----------
+    groups
+        ... Lists may overlap: a column of several groups has a coefficient in each, and `coef_` has
+        their sum.
+    inclusion_prior : "learn", float or array of shape (n_groups,)
+        Prior inclusion probability of a group. With ``"learn"`` all groups share one unknown
+        probability, which has a weak prior. The fit averages over its posterior.
+    slab_variance : "learn", float or array of shape (n_groups,)
+        Prior variance of the coefficients of an included group. With ``"learn"`` all groups share
+        one unknown variance, and the fit averages over its posterior as for `inclusion_prior`. One
+        value for all groups assumes columns of comparable scale.
+    sites : {"group", "column"}
+        EP approximates the prior by a product of simple functions, called sites: one per group, or
+        one per column as in Hernández-Lobato et al. (2013). Sites per column ignore the correlation
+        of columns inside a group.
+    max_joint_groups : int
+        Largest number of groups whose inclusion is computed jointly after EP. These are the groups
+        that EP leaves undecided (an inclusion probability near neither 0 nor 1), and those that
+        could replace an included group. A model is one combination of included groups; all models
+        of these groups are enumerated, or the most probable ones if there are more than 1,024.
+        Predictions are averaged over the models. If two groups are nearly equal, the inclusion
+        probability is divided between them. The other groups keep their EP approximation. 0 is EP
+        alone, as in the paper.
+    always : array-like of group labels, or None
+        Groups that are always in the model, such as covariates. Their coefficients have a wide slab
+        (or their own `slab_variance`, if it is an array) and no spike. They are excluded from
+        learning the priors, from `credible_sets` and from `select`.
+
+    Attributes
+    ----------
+    inclusion_probability_ : array of shape (n_groups,)
+        Posterior inclusion probability of each group.
+    active_ : array of int
+        Columns of the groups with inclusion probability above 0.5.
+    models_ : dict of arrays
+        Enumerated models, the most probable first: the undecided groups (as indices of
+        `group_names_`), which of them each model includes, its probability, and the absolute
+        correlations between these groups (see `credible_sets`).
+    """
 
     inclusion_probability_: np.ndarray
     group_index_: np.ndarray
@@ -222,27 +263,13 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
 
     Parameters
     ----------
-    groups : array-like of n_features labels, list of lists of column indices, or None, default=None
-        Groups of columns; None makes each column a group of its own. Lists may contain column names
-        if X is a data frame, and may overlap: a column of several groups has a coefficient in each,
-        and `coef_` has their sum.
-    inclusion_prior : "learn", float or array of shape (n_groups,), default="learn"
-        Prior inclusion probability of a group. With ``"learn"`` all groups share one unknown
-        probability, which has a weak prior. The fit averages over its posterior; with
-        ``max_joint_groups=0`` it uses the posterior mode.
-    slab_variance : "learn", float or array of shape (n_groups,), default="learn"
-        Prior variance of the coefficients of an included group, in units of y^2/X^2. With
-        ``"learn"`` all groups share one unknown variance, and the fit averages over its posterior
-        as for `inclusion_prior`. One value for all groups assumes columns of comparable scale.
-    noise_variance : "learn" or float, default="learn"
-        ``"learn"`` estimates the variance of the noise; a float is a known variance.
+    inclusion_prior
+        ... With ``max_joint_groups=0`` it uses the posterior mode.
+    slab_variance
+        ... Its unit is y^2/X^2.
     inference : {"ep", "gibbs"}, default="ep"
         ``"ep"`` is expectation propagation. ``"gibbs"`` is a Gibbs sampler, which uses the
         hyperparameters that EP has learnt unless they are given.
-    sites : {"group", "column"}, default="group"
-        EP approximates the prior by a product of simple functions, called sites: one per group, or
-        one per column as in Hernández-Lobato et al. (2013). Sites per column ignore the correlation
-        of columns inside a group.
     anneal : {"auto", True, False}, default="auto"
         EP can converge to a wrong result if the noise is low and rows are few, so ``"auto"`` may
         make several runs. If the noise variance is below a tenth of the variance of y, it adds an
@@ -250,20 +277,6 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         or uses nearly as many degrees of freedom as there are rows, it adds annealed runs from
         other starts. Of the runs that have converged, the one of highest evidence is kept. True
         always adds the first annealed run; False makes one run.
-    max_joint_groups : int, default=32
-        Largest number of groups whose inclusion is computed jointly after EP. These are the groups
-        that EP leaves undecided (an inclusion probability near neither 0 nor 1), and those that
-        could replace an included group. A model is one combination of included groups; all models
-        of these groups are enumerated, or the most probable ones if there are more than 1,024.
-        Predictions are averaged over the models. If two groups are nearly equal, the inclusion
-        probability is divided between them. The other groups keep their EP approximation. 0 is EP
-        alone, as in the paper.
-    always : array-like of group labels, or None, default=None
-        Groups that are always in the model, such as covariates. Their coefficients have a wide slab
-        (or their own `slab_variance`, if it is an array) and no spike. They are excluded from
-        learning the priors, from `credible_sets` and from `select`.
-    fit_intercept : bool, default=True
-        Add a constant. Its prior is flat, and predictions include its uncertainty.
     max_iter : int, default=500
         Maximum number of EP steps of a run.
     tol : float, default=1e-4
@@ -278,40 +291,20 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         only with ``inference="gibbs"``.
     random_state : int, RandomState or None, default=0
         Seed of the Gibbs sampler; EP is deterministic.
-    max_time : float or None, default=None
-        Time limit of EP in seconds. The fit then ends with the model reached so far and a
-        ConvergenceWarning. The Gibbs sampler has no limit other than its number of sweeps.
-    verbose : int, default=0
-        1 prints progress about once a second, 2 at every step.
+    max_time
+        ... The Gibbs sampler has no limit other than its number of sweeps.
 
     Attributes
     ----------
-    inclusion_probability_ : array of shape (n_groups,)
-        Posterior inclusion probability of each group.
-    coef_ : array of shape (n_features,)
-        Posterior mean of each coefficient, averaged over inclusion and exclusion of its group.
-    coef_std_ : array of shape (n_features,)
-        Posterior standard deviation of each coefficient, multiplied by `calibration_`.
-    intercept_ : float
-        Constant term of the model.
-    feature_relevance_ : array of shape (n_features,)
-        Total Sobol index of each column: the share of the variance of the fitted function over the
-        training rows that is due to the column.
-    active_ : array of int
-        Columns of the groups with inclusion probability above 0.5.
-    group_names_ : array of shape (n_groups,)
-        Label of each group, in the order of `inclusion_probability_`.
-    group_index_ : array of int of shape (n_features,)
-        Index of each column's group in `group_names_`; the first one if it has several.
+    inclusion_probability_
+    coef_
+        ... It is averaged over inclusion and exclusion of the group.
+    coef_std_, intercept_, feature_relevance_, active_, group_names_, group_index_
     inclusion_prior_, slab_variance_ : float or array
         As given, or the learnt posterior mode.
-    noise_model_ : None
-        Not used by this estimator, whose noise variance is constant.
-    noise_tail_ : Tail or None
-        Student's t distribution of the noise, if `loo_` exists and the residuals have heavy tails.
-    calibration_ : float
-        Factor (at least 1) by which standard deviations are inflated; see `RVMRegressor`. It is 1
-        if there is no `loo_`.
+    noise_model_, noise_tail_
+    calibration_
+        ... It is 1 if there is no `loo_`.
     noise_variance_ : float
         Variance of the noise, as given, or the posterior mean.
     log_evidence_ : float
@@ -319,31 +312,24 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         the EP approximation, and learnt hyperparameters are integrated out. It is exact up to
         rounding if all groups are enumerated (`max_joint_groups`) and all hyperparameters given. A
         Gibbs fit reports that of its EP run.
-    loo_ : Bunch
-        Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form. Only for
-        EP without an average over models: if no group was undecided, or ``max_joint_groups=0``.
+    loo_
+        ... Only for EP without an average over models: if no group was undecided, or
+        ``max_joint_groups=0``.
     history_ : dict of arrays
         One entry per EP step of the kept run (``"gibbs"``: per sweep, chain after chain).
     runs_ : dict of arrays
         One entry per EP run: its start, log evidence (of EP alone), number of steps, whether it
         converged, number of groups with an inclusion probability above 0.5, and whether it was
         kept. Runs that end at different fixed points can be seen here.
-    models_ : dict of arrays
-        Enumerated models, the most probable first: the undecided groups (as indices of
-        `group_names_`), which of them each model includes, its probability, and the absolute
-        correlations between these groups (see `credible_sets`).
-    n_iter_ : int
-        Number of steps.
+    models_, n_iter_
     converged_ : bool
         Whether EP has converged. It is also True if all hyperparameters were given and all models
         of all groups were enumerated, because the result is then exact.
-    stop_reason_ : str
-        Code of the reason why the fit ended, such as ``"converged"`` or ``"max_iter"``.
+    stop_reason_
     r_hat_, effective_sample_size_ : arrays of shape (n_groups,)
         Convergence diagnostic (near 1) and effective number of draws for the inclusion of each
         group; Gibbs sampler only.
     basis_, posterior_
-        Columns, and the posterior distribution of their weights.
 
     References
     ----------

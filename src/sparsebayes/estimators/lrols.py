@@ -105,25 +105,6 @@ class OrthogonalLeastSquaresRegressor(StreamRegressor):
 
     Parameters
     ----------
-    kernel : str, callable or None, default="rbf"
-        ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
-        (``exp(-sum_j gamma_j |x_j - z_j|)``, for steps along single inputs) and ``"sum"`` (matern52
-        plus laplacian, each with its own length scales); ``"auto"`` (the one of rbf, matern52 and
-        matern32 with the highest evidence, or the sum if its leave-one-out predictions are better);
-        any name or callable that ``sklearn.metrics.pairwise.pairwise_kernels`` accepts;
-        ``"precomputed"``; or None, where the model selects among the columns of X instead of kernel
-        functions.
-    gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="scale"
-        Kernel coefficient: ``"rbf"``, ``"rq"`` and the Matern kernels are functions of
-        ``gamma |x - z|^2``, as in ``exp(-gamma |x - z|^2)``. A large gamma is a narrow kernel.
-        ``"ard"`` learns one gamma per input, ``"evidence"`` a single gamma for all standardised
-        inputs; both maximise the evidence. ``"auto"`` is the one of these two that predicts better
-        (``"scale"`` for kernels whose gamma cannot be learnt). ``"scale"`` is 1 / (n_features *
-        X.var()), ``"median"`` 1 / (2 m^2) with m the median distance between rows. An array has one
-        value per input; for ``kernel="sum"`` it has two rows, one for the matern52 (smooth) and one
-        for the laplacian (rough) part.
-    degree, coef0 : float, default=3 and 0
-        Parameters of the polynomial and sigmoid kernels.
     regularization : {"local", "uniform", "none"} or float, default="local"
         Penalty on the orthogonal weights: one per term (LROLS) or one for all (UROLS), learnt by
         evidence; none (OLS); or one for all of this value, in the units of the columns.
@@ -158,101 +139,41 @@ class OrthogonalLeastSquaresRegressor(StreamRegressor):
         at which a term is kept. The value 1 maximises the evidence, but the best of many irrelevant
         candidates easily exceeds it. ``"auto"`` is 1 for kernels. For columns it is sqrt(log n + 2
         log m) with n rows and m candidates, the threshold of the extended BIC.
-    fit_intercept : bool, default=True
-        Add a constant. Its prior is flat, and predictions include its uncertainty.
-    noise_variance : {"learn", "input"}, float or array of shape (n_samples,), default="learn"
-        ``"learn"`` estimates one variance for all rows. ``"input"`` also estimates how it depends
-        on the inputs, and keeps that model if it predicts better (see `noise_model_`). A float or
-        an array is a known variance of all rows or of each row; new rows then have the mean of the
-        array.
-    likelihood : {"gaussian", "student"}, default="gaussian"
-        ``"student"`` is robust to outliers: the noise has Student's t distribution, whose degrees
-        of freedom are learnt by a few reweighted fits.
     max_iter : int, default=10000
         Maximum number of steps: one per selected term and one per pass over the selected terms.
     tol : float, default=1e-3
         Tolerance in nats of log evidence: the passes over the selected terms end when one gains
         less.
-    cache_size : float, default=200
-        Memory for kernel columns in megabytes. Columns that do not fit are recomputed when needed.
-    device : str or None, default=None
-        Torch device, such as ``"cuda"``, on which kernel functions are computed in float64. Torch
-        tensors are used on their own device, and predictions for them are tensors. Requires torch.
-    max_time : float or None, default=None
-        Time limit in seconds. The fit then ends with the model reached so far and a
-        ConvergenceWarning.
-    verbose : int, default=0
-        1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
-    active_ : array of int
-        Indices of the training rows (kernel models) or columns of X whose terms are in the model,
-        in order of selection.
+    active_
+        ... They are in order of selection.
     err_table_ : ErrorReductionTable
         Table of the selected terms with their error reduction ratios and weights.
     effective_terms_ : int
         Number of terms whose penalty is below 1e6 times the squared length of the orthogonal
         column.
-    relevance_vectors_ : array of shape (n_active, n_features)
-        Training rows on which the selected kernel functions are centred; kernel models only.
-    kernel_, gamma_ : str or callable, float or array
-        Kernel and gamma, as given or as learnt.
-    feature_relevance_ : array of shape (n_features,)
-        Total Sobol index of each input: the share of the variance of the fitted function over the
-        training rows that is due to the input and its interactions. The sum can exceed 1. Not
-        available for precomputed kernels.
-    rough_share_ : float
-        Share of the rough (laplacian) part in the variance of the kernel, if ``kernel_ == "sum"``.
-        `gamma_` then has one row for the smooth and one for the rough part.
-    kernel_search_ : dict of arrays
-        Kernels that were compared, if length scales were learnt: ``kernel``; ``one_width``, whether
-        all inputs share one length scale; ``process_evidence``, the log evidence of the Gaussian
-        process of the standardised target; and ``loo_score``, the mean leave-one-out log density
-        minus a penalty for the number of length scales (NaN if it was not needed).
-    coef_ : array
-        One weight per term; with ``kernel=None`` one per column of X, zeros included.
-    coef_std_ : array of shape (n_features,)
-        Standard deviation of each coefficient with ``kernel=None``, zero for columns that were not
-        chosen. It is multiplied by `calibration_`.
-    intercept_ : float
-        Constant term of the model.
-    noise_model_ : NoiseModel or None
-        Model of the noise variance as a function of the inputs (``noise_variance="input"``).
-    noise_tail_ : Tail or None
-        Student's t distribution of the noise if the leave-one-out residuals have heavy tails, also
-        with ``likelihood="gaussian"``. Intervals use it.
-    calibration_ : float
-        Factor (at least 1) by which the standard deviations of predictions are inflated. It is the
-        root mean square of the standardised leave-one-out residuals, corrected for the optimism of
-        learning length scales and of selecting functions on the same rows. The fitted
-        hyperparameters and `log_evidence_` do not include it.
-    noise_variance_ : float
-        Variance of the noise, as learnt or as given. An array of shape (n_samples,) if it varies
-        between the training rows.
+    relevance_vectors_, kernel_, gamma_, feature_relevance_, rough_share_, kernel_search_, coef_
+    coef_std_, intercept_, noise_model_, noise_tail_, calibration_, noise_variance_
     weight_precision_ : array of shape (n_active,)
         Prior precision of each orthogonal weight; zero without regularisation.
     log_evidence_ : float
         Log marginal likelihood under the prior of the orthogonal weights. Without regularisation
         the prior is flat (restricted likelihood), and values can only be compared between models of
         the same columns.
-    loo_ : Bunch
-        Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form.
+    loo_
     history_ : dict of arrays
         One entry per step: log evidence, number of terms, noise variance, unexplained share of the
         target, value of the stopping criterion, drift (relative rounding error of the recursions)
         and the selected row or column (-1 in passes over the selected terms).
-    n_iter_ : int
-        Number of steps.
-    converged_ : bool
-        Whether the conditions of `tol` hold at the end.
+    n_iter_, converged_
     stop_reason_ : str
         Why no further term was selected: ``"criterion"`` (the stopping criterion is at its
         minimum), ``"tolerance"``, ``"max_terms"``, ``"no_candidate"``, ``"exact_fit"`` or
         ``"no_signal"``, or a code such as ``"max_iter"`` or ``"time_limit"`` if the fit has not
         converged.
     basis_, posterior_
-        Basis functions, and the posterior distribution of their weights.
 
     See Also
     --------

@@ -47,84 +47,24 @@ class PartitionedRVMRegressor(Partitioned, SparseRegressor):
 
     Parameters
     ----------
-    kernel : str or callable, default="auto"
-        As in `RVMRegressor`, except None and ``"precomputed"``.
-    schedule : {"working-set", "incremental", "split-merge"}, default="working-set"
-        ``"working-set"`` merges the relevant functions with those of the rows of largest error,
-        ``"incremental"`` with those of the next rows in random order. ``"split-merge"`` runs on
-        every partition separately, in parallel, and merges the results in pairs.
-    partition_size : "auto" or int, default="auto"
-        Initial P. ``"auto"`` is 4 sqrt(n) for n distinct rows. All runs but the last end early when
-        fewer than P/2 functions remain.
-    stopping : {"auto", "paper"}, default="auto"
-        ``"auto"``: P is at least twice the number of relevance vectors of the previous run. At the
-        end all functions outside the model are ranked by their gain, and the RVM runs on the model
-        and the best P of them, until a round gains less than 0.01 nats per row. ``"paper"``: P is
-        constant and the model is that of the last run. This takes less time, and can be less
-        accurate if more than P/2 vectors are needed.
-    gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
-        As in `RVMRegressor`; length scales are learnt from at most 10,000 rows.
-    degree, coef0 : float, default=3 and 0
-        Parameters of the polynomial and sigmoid kernels.
     algorithm : {"em", "fast"}, default="em"
         Algorithm of each run. ``"em"`` starts with all functions of the run, and each step
         updates all precisions (Tipping 2001). ``"fast"`` adds one function, deletes one, or updates
         the precision of one in each step (Tipping & Faul 2003); its runs do not end early.
-    fit_intercept, noise_variance, likelihood
-        As in `RVMRegressor`.
     max_iter : int, optional
         Maximum number of steps of each run. The default is 1,000 for ``"em"`` and 2,000 for
         ``"fast"``.
-    tol : float, default=1e-3
-        Tolerance in nats of log evidence. A run has converged if no deletion of a single function
-        and no update of its precision raises the log evidence by `tol` or more. With ``"fast"`` no
-        addition may do so either.
-    max_time : float, optional
-        Approximate number of seconds after which the fit stops and the best model so far is kept.
-        At least one run is made.
-    client : distributed.Client, optional
-        Dask client of the cluster to use. The default is the active client, if there is one and
-        `n_jobs` is None.
-    n_jobs : int, optional
-        Number of parallel runs (or chunks of rows, if there is one run at a time), by joblib.
-    checkpoint_dir : path, optional
-        Folder to which each finished run is written. A fit with the same data and parameters
-        continues from there.
-    random_state : int, RandomState or None, default=0
-        Seed of the order of the rows before they are partitioned. It depends on the values of the
-        rows, not on their order in X.
-    verbose : int, default=0
-        1 prints progress about once a second, 2 at every step.
+    tol
+        ... With ``"fast"`` no addition may do so either.
 
     Attributes
     ----------
-    active_ : array of int
-        Indices of the training rows on which the kernel functions are centred.
-    relevance_vectors_ : array of shape (n_active, n_features)
-        Training rows on which the kernel functions are centred.
-    coef_ : array of shape (n_active,)
-        Weight of each function.
-    intercept_ : float
-        Constant term of the model.
-    noise_model_, noise_tail_, calibration_, noise_variance_, weight_precision_, log_evidence_, loo_
-        As in `RVMRegressor`.
-    kernel_, gamma_, feature_relevance_, rough_share_, kernel_search_
-        As in `RVMRegressor`.
-    partition_size_ : int
-        Initial P.
-    history_ : dict of arrays
-        One entry per run, in the order they finished: ``elapsed`` seconds, training ``rmse``,
-        ``n_active``, ``n_candidates``, ``log_evidence``, ``noise_variance``, ``n_iter`` and
-        ``stop_reason`` (``"few_left"``: ended early because fewer than P/2 functions remained).
+    active_, relevance_vectors_, coef_, intercept_, noise_model_, noise_tail_, calibration_
+    noise_variance_, weight_precision_, log_evidence_, loo_, kernel_, gamma_, feature_relevance_
+    rough_share_, kernel_search_, partition_size_, history_
     n_iter_ : int
         Number of steps of all runs.
-    converged_ : bool
-        Whether the schedule was completed and the last run converged.
-    stop_reason_ : str
-        Code of the reason why the fit ended, such as ``"converged"``, ``"max_iter"`` or
-        ``"time_limit"``.
-    basis_, posterior_
-        Basis functions, and the posterior distribution of their weights.
+    converged_, stop_reason_, basis_, posterior_
 
     Examples
     --------

@@ -46,65 +46,17 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
 
     Parameters
     ----------
-    kernel : str or callable, default="auto"
-        As in `RVMClassifier`, except None and ``"precomputed"``.
-    schedule : {"working-set", "incremental", "split-merge"}, default="working-set"
-        As in `PartitionedRVMRegressor`.
-    partition_size : "auto" or int, default="auto"
-        Initial P. ``"auto"`` is 4 sqrt(n) for n distinct rows. All runs but the last end early when
-        fewer than P/2 functions remain, counted over all classes.
-    stopping : {"auto", "paper"}, default="auto"
-        ``"auto"``: P is at least twice the number of relevance vectors of the previous run. At the
-        end all functions outside the model are ranked by their largest gain for any class, and the
-        RVM runs on the model and the best P of them, until a round gains less than 0.01 nats per
-        row. ``"paper"``: P is constant and the model is that of the last run.
-    gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
-        As in `RVMClassifier`; length scales are learnt from at most 10,000 rows.
-    degree, coef0 : float, default=3 and 0
-        Parameters of the polynomial and sigmoid kernels.
-    fit_intercept : bool, default=True
-        Add a constant with a flat prior; its uncertainty enters the probabilities.
-    class_weight : dict, "balanced" or None, default=None
-        Factor by which the weights of the rows of each class are multiplied; ``"balanced"`` gives
-        all classes the same total weight.
     max_iter : int, default=1000
         Maximum number of passes over the rows in each run; about 15 are usual.
-    tol : float, default=1e-3
-        Tolerance in nats of log evidence. A run has converged if no deletion of a single function
-        and no update of its precision raises the log evidence by `tol` or more.
-    max_time, client, n_jobs, checkpoint_dir, random_state, verbose
-        As in `PartitionedRVMRegressor`.
 
     Attributes
     ----------
-    classes_ : array of shape (n_classes,)
-        Class labels, sorted.
-    active_ : array of int
-        Indices of the training rows whose functions are in the model of at least one class.
-    relevance_vectors_ : array of shape (n_active, n_features)
-        Training rows on which the kernel functions are centred.
-    coef_, intercept_, weight_precision_, log_evidence_, coupling_
-        As in `RVMClassifier`.
-    calibration_, calibration_intercept_
-        As in `RVMClassifier`.
-    kernel_, gamma_, feature_relevance_, rough_share_, kernel_search_
-        As in `RVMClassifier`.
-    partition_size_ : int
-        Initial P.
-    history_ : dict of arrays
-        One entry per run, in the order they finished: ``elapsed`` seconds, training ``error_rate``,
-        ``n_active``, ``n_candidates``, ``log_evidence``, ``n_iter`` (passes over the rows) and
-        ``stop_reason`` (``"few_left"``: ended early because fewer than P/2 functions remained).
+    classes_, active_, relevance_vectors_, coef_, intercept_, weight_precision_, log_evidence_
+    coupling_, calibration_, calibration_intercept_, kernel_, gamma_, feature_relevance_
+    rough_share_, kernel_search_, partition_size_, history_
     n_iter_ : int
         Number of passes over the rows of all runs.
-    converged_ : bool
-        Whether the schedule was completed and the last run converged.
-    stop_reason_ : str
-        Code of the reason why the fit ended, such as ``"converged"``, ``"max_iter"`` or
-        ``"time_limit"``.
-    basis_, posterior_
-        Basis functions, and the posterior distribution of their weights (one per class if there are
-        more than two).
+    converged_, stop_reason_, basis_, posterior_
 
     Examples
     --------

@@ -38,25 +38,6 @@ class RVMRegressor(StreamRegressor):
 
     Parameters
     ----------
-    kernel : str, callable or None, default="auto"
-        ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
-        (``exp(-sum_j gamma_j |x_j - z_j|)``, for steps along single inputs) and ``"sum"`` (matern52
-        plus laplacian, each with its own length scales); ``"auto"`` (the one of rbf, matern52 and
-        matern32 with the highest evidence, or the sum if its leave-one-out predictions are better);
-        any name or callable that ``sklearn.metrics.pairwise.pairwise_kernels`` accepts;
-        ``"precomputed"``; or None, where the model selects among the columns of X instead of kernel
-        functions.
-    gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
-        Kernel coefficient: ``"rbf"``, ``"rq"`` and the Matern kernels are functions of
-        ``gamma |x - z|^2``, as in ``exp(-gamma |x - z|^2)``. A large gamma is a narrow kernel.
-        ``"ard"`` learns one gamma per input, ``"evidence"`` a single gamma for all standardised
-        inputs; both maximise the evidence. ``"auto"`` is the one of these two that predicts better
-        (``"scale"`` for kernels whose gamma cannot be learnt). ``"scale"`` is 1 / (n_features *
-        X.var()), ``"median"`` 1 / (2 m^2) with m the median distance between rows. An array has one
-        value per input; for ``kernel="sum"`` it has two rows, one for the matern52 (smooth) and one
-        for the laplacian (rough) part.
-    degree, coef0 : float, default=3 and 0
-        Parameters of the polynomial and sigmoid kernels.
     algorithm : {"auto", "fast", "em"}, default="auto"
         The evidence has many local maxima, and the algorithm decides which one is reached.
         ``"auto"`` runs `n_starts` searches, which differ in the prior precision that all weights
@@ -75,16 +56,6 @@ class RVMRegressor(StreamRegressor):
         rows. The mean does not change. The model then stores the training rows, and standard
         deviations are slower. Not available with ``kernel=None``, ``"precomputed"``, `return_cov`
         and `sample_y`.
-    fit_intercept : bool, default=True
-        Add a constant. Its prior is flat, and predictions include its uncertainty.
-    noise_variance : {"learn", "input"}, float or array of shape (n_samples,), default="learn"
-        ``"learn"`` estimates one variance for all rows. ``"input"`` also estimates how it depends
-        on the inputs, and keeps that model if it predicts better (see `noise_model_`). A float or
-        an array is a known variance of all rows or of each row; new rows then have the mean of the
-        array.
-    likelihood : {"gaussian", "student"}, default="gaussian"
-        ``"student"`` is robust to outliers: the noise has Student's t distribution, whose degrees
-        of freedom are learnt by a few reweighted fits.
     max_iter : int, optional
         Maximum number of steps. The default is 200 for ``"auto"`` (about 10 are usual), 2,000 for
         ``"fast"`` and 1,000 for ``"em"``.
@@ -94,73 +65,19 @@ class RVMRegressor(StreamRegressor):
         a function raises it by 20 * `tol` or more. For ``"fast"`` the limit of an addition is
         `tol`, and ``"em"`` does not test additions. With ``kernel=None`` and a single target,
         ``"auto"`` has converged when a cycle over the columns gains less than `tol`.
-    warm_start : bool, default=False
-        Start from the functions and precisions of the previous fit. Functions whose rows are not in
-        X are replaced by the nearest candidates. Requires ``algorithm="auto"``.
+    warm_start
+        ... Requires ``algorithm="auto"``.
     random_state : int, RandomState or None, default=0
         Seed of ``"auto"``, whose low-dimensional approximation is random with more than 1,500
         candidates. Different seeds may reach different local maxima.
-    cache_size : float, default=200
-        Memory for kernel columns in megabytes. Columns that do not fit are recomputed when needed.
-    device : str or None, default=None
-        Torch device, such as ``"cuda"``, on which kernel functions are computed in float64. Torch
-        tensors are used on their own device, and predictions for them are tensors. Requires torch.
-    max_time : float or None, default=None
-        Time limit in seconds. The fit then ends with the model reached so far and a
-        ConvergenceWarning.
-    verbose : int, default=0
-        1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
-    active_ : array of int
-        Indices of the training rows (kernel models) or columns of X whose functions are in the
-        model.
-    relevance_vectors_ : array of shape (n_active, n_features)
-        Training rows on which the active kernel functions are centred; kernel models only.
-    kernel_, gamma_ : str or callable, float or array
-        Kernel and gamma, as given or as learnt.
-    feature_relevance_ : array of shape (n_features,)
-        Total Sobol index of each input: the share of the variance of the fitted function over the
-        training rows that is due to the input and its interactions. The sum can exceed 1. Not
-        available for precomputed kernels.
-    rough_share_ : float
-        Share of the rough (laplacian) part in the variance of the kernel, if ``kernel_ == "sum"``.
-        `gamma_` then has one row for the smooth and one for the rough part.
-    kernel_search_ : dict of arrays
-        Kernels that were compared, if length scales were learnt: ``kernel``; ``one_width``, whether
-        all inputs share one length scale; ``process_evidence``, the log evidence of the Gaussian
-        process of the standardised target; and ``loo_score``, the mean leave-one-out log density
-        minus a penalty for the number of length scales (NaN if it was not needed).
-    coef_ : array of shape (n_active,) or (n_outputs, n_active)
-        One weight per active function; with ``kernel=None`` one per column of X, zeros included.
-    coef_std_ : array of shape (n_features,) or (n_outputs, n_features)
-        Standard deviation of each coefficient with ``kernel=None``, zero for columns that were not
-        chosen. It is multiplied by `calibration_`.
-    intercept_ : float or array of shape (n_outputs,)
-        Constant term of the model.
-    healing_ : Healing or None
-        Variance that is added away from the training rows, with ``heal=True``.
-    noise_model_ : NoiseModel or None
-        Model of the noise variance as a function of the inputs (``noise_variance="input"``).
-    noise_tail_ : Tail or None
-        Student's t distribution of the noise if the leave-one-out residuals have heavy tails, also
-        with ``likelihood="gaussian"``. Intervals use it.
-    calibration_ : float or array of shape (n_outputs,)
-        Factor (at least 1) by which the standard deviations of predictions are inflated. It is the
-        root mean square of the standardised leave-one-out residuals, corrected for the optimism of
-        learning length scales and of selecting functions on the same rows. The fitted
-        hyperparameters and `log_evidence_` do not include it.
-    noise_variance_ : float or array of shape (n_outputs,)
-        Variance of the noise, as learnt or as given. An array of shape (n_samples,) if it varies
-        between the training rows.
-    weight_precision_ : array of shape (n_active,) or (n_active, n_outputs)
-        Prior precision of each weight.
-    log_evidence_ : float
-        Log marginal likelihood at the fitted hyperparameters, summed over the outputs.
-    loo_ : Bunch
-        Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form; not
-        available with ``heal=True``.
+    active_, relevance_vectors_, kernel_, gamma_, feature_relevance_, rough_share_, kernel_search_
+    coef_, coef_std_, intercept_, healing_, noise_model_, noise_tail_, calibration_, noise_variance_
+    weight_precision_, log_evidence_
+    loo_
+        ... Not available with ``heal=True``.
     history_ : dict of arrays
         One entry per step: log evidence, number of active functions, noise variance and largest
         gain of a further change. With ``"auto"`` a step is a stage: ``start`` and ``polish`` of
@@ -169,15 +86,7 @@ class RVMRegressor(StreamRegressor):
         ``screen`` (all candidates are checked, exactly or by a low-rank approximation). With
         ``kernel=None`` a step is a cycle over the columns, and its evidence includes the log prior
         of the set of columns.
-    n_iter_ : int
-        Number of steps.
-    converged_ : bool
-        Whether the conditions of `tol` hold at the end.
-    stop_reason_ : str
-        Code of the reason why the fit ended, such as ``"converged"``, ``"max_iter"`` or
-        ``"time_limit"``.
-    basis_, posterior_
-        Basis functions, and the posterior distribution of their weights.
+    n_iter_, converged_, stop_reason_, basis_, posterior_
 
     Notes
     -----

@@ -36,25 +36,8 @@ class RVMClassifier(SparseClassifier):
 
     Parameters
     ----------
-    kernel : str, callable or None, default="auto"
-        ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
-        (``exp(-sum_j gamma_j |x_j - z_j|)``, for steps along single inputs) and ``"sum"`` (matern52
-        plus laplacian, each with its own length scales); ``"auto"`` (the one of rbf, matern52 and
-        matern32 with the highest evidence, or the sum if its leave-one-out predictions are better);
-        any name or callable that ``sklearn.metrics.pairwise.pairwise_kernels`` accepts;
-        ``"precomputed"``; or None, where the model selects among the columns of X instead of kernel
-        functions.
-    gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
-        Kernel coefficient: ``"rbf"``, ``"rq"`` and the Matern kernels are functions of
-        ``gamma |x - z|^2``, as in ``exp(-gamma |x - z|^2)``. A large gamma is a narrow kernel.
-        ``"ard"`` learns one gamma per input, ``"evidence"`` a single gamma for all standardised
-        inputs; both maximise the evidence. ``"auto"`` is the one of these two that predicts better
-        (``"scale"`` for kernels whose gamma cannot be learnt). ``"scale"`` is 1 / (n_features *
-        X.var()), ``"median"`` 1 / (2 m^2) with m the median distance between rows. An array has one
-        value per input; for ``kernel="sum"`` it has two rows, one for the matern52 (smooth) and one
-        for the laplacian (rough) part.
-    degree, coef0 : float, default=3 and 0
-        Parameters of the polynomial and sigmoid kernels.
+    kernel : str, callable or None
+        ... ``"precomputed"`` and None, for columns of X, are available as in `RVMRegressor`.
     algorithm : {"auto", "fast", "em"}, default="auto"
         ``"auto"`` runs several searches, each of which begins with all functions in the model and
         uses a low-dimensional approximation of them for speed, and then tests all candidates.
@@ -68,98 +51,29 @@ class RVMClassifier(SparseClassifier):
         2005), so that the probabilities move towards one half in gaps between them. Outside the
         range of the rows they return to the class frequencies in any case. The model then stores
         the training rows, and predictions are slower.
-    fit_intercept : bool, default=True
-        Add a constant with a flat prior; its uncertainty enters the probabilities.
-    class_weight : dict, "balanced" or None, default=None
-        Factor by which the weights of the rows of each class are multiplied; ``"balanced"`` gives
-        all classes the same total weight. The probabilities are then those of a population with
-        these weights.
-    max_iter : int, default=1000
-        Maximum number of steps per binary problem.
     tol : float, default=1e-3
         Tolerance in nats of log evidence. The fit has converged if no deletion of a single function
         and no update of its precision raises the log evidence by `tol` or more, and no addition of
         a function raises it by 20 * `tol` or more. ``"em"`` does not test additions.
-    warm_start : bool, default=False
-        Start from the functions and precisions of the previous fit, if the number of classes is the
-        same. Functions whose rows are not in X are replaced by the nearest candidates. Not
-        available with ``algorithm="em"``.
-    cache_size : float, default=200
-        Memory in megabytes for kernel columns, which are recomputed when they do not fit, and for a
-        sparse X that has to be converted to a dense array.
+    warm_start
+        ... Requires the same number of classes, and is not available with ``algorithm="em"``.
     random_state : int, RandomState or None, default=0
         Seed of ``"auto"``: of its low-dimensional approximation, which is random with more than
         1,500 candidates, and of starts beyond three. Different seeds may reach different local
         maxima.
-    max_time : float or None, default=None
-        Time limit in seconds. The fit then ends with the model reached so far and a
-        ConvergenceWarning.
-    verbose : int, default=0
-        1 prints progress about once a second, 2 at every step.
 
     Attributes
     ----------
-    classes_ : array of shape (n_classes,)
-        Class labels, sorted.
-    active_ : array of int
-        Indices of the training rows (kernel models) or columns of X whose functions are in the
-        model of at least one class.
-    relevance_vectors_ : array of shape (n_active, n_features)
-        Training rows on which the active kernel functions are centred; kernel models only.
-    kernel_, gamma_ : str or callable, float or array
-        Kernel and gamma, as given or as learnt.
-    feature_relevance_ : array of shape (n_features,)
-        Total Sobol index of each input: the share of the variance of the fitted function over the
-        training rows that is due to the input and its interactions. The sum can exceed 1. Not
-        available for precomputed kernels.
-    rough_share_ : float
-        Share of the rough (laplacian) part in the variance of the kernel, if ``kernel_ == "sum"``.
-        `gamma_` then has one row for the smooth and one for the rough part.
-    kernel_search_ : dict of arrays
-        Kernels that were compared, if length scales were learnt: ``kernel``; ``one_width``, whether
-        all inputs share one length scale; ``process_evidence``, the log evidence of the Gaussian
-        process of the standardised labels; and ``loo_score``, the mean leave-one-out log-likelihood
-        of the labels minus a penalty for the number of length scales and functions (NaN if it was
-        not needed).
-    coef_ : array of shape (1, n_active) or (n_classes, n_active)
-        Weights of the active functions (with ``kernel=None`` of all columns of X), zero if a class
-        does not use a function. There is one row for two classes, and one per class against the
-        rest for more.
-    coef_std_ : array of shape (1, n_features) or (n_classes, n_features)
-        Standard deviation of each coefficient with ``kernel=None``, zero for columns that were not
-        chosen.
-    intercept_ : array of shape (1,) or (n_classes,)
-        Constant term of each latent function.
-    weight_precision_ : array of the shape of the active part of `coef_`
-        Prior precision of each weight, infinite if a class does not use a function.
+    classes_, active_, relevance_vectors_, kernel_, gamma_, feature_relevance_, rough_share_
+    kernel_search_, coef_, coef_std_, intercept_, weight_precision_
     healing_ : tuple of Healing or None
-        Variance that is added away from the training rows, with ``heal=True``.
-    log_evidence_ : float
-        Laplace approximation of the log marginal likelihood, summed over the classes if there are
-        more than two.
-    calibration_ : float
-        Slope of the line ``slope * log odds + intercept`` by which the log odds of the fitted model
-        are calibrated, learnt by cross-validation of at most 1,000 rows. (For regressors
-        `calibration_` is a factor of standard deviations.)
-    calibration_intercept_ : array of shape (1,) or (n_classes,)
-        Intercepts of that line.
-    coupling_ : float
-        With more than two classes, how the probabilities of each class against the others are
-        combined: 0 divides them by their sum, 1 is the softmax of their log odds, and values
-        between interpolate. It minimises the leave-one-out log-loss.
+    log_evidence_, calibration_, calibration_intercept_
+    coupling_
+        ... It minimises the leave-one-out log-loss.
     history_ : dict of arrays
         One entry per step: log evidence, number of active functions, largest gain of a further
         change, stage, and the class if there are more than two.
-    n_iter_ : int
-        Number of steps.
-    converged_ : bool
-        Whether the conditions of `tol` hold at the end.
-    stop_reason_ : str
-        Code of the reason why the fit ended, such as ``"converged"``, ``"max_iter"`` or
-        ``"time_limit"``.
-    basis_, posterior_
-        Basis functions, and the posterior distribution of their weights (one per class if there are
-        more than two).
+    n_iter_, converged_, stop_reason_, basis_, posterior_
 
     Examples
     --------

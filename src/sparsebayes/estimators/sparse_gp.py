@@ -37,39 +37,16 @@ class SparseGPRegressor(SparseRegressor):
 
     Parameters
     ----------
-    kernel : str or callable, default="auto"
-        ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rq"``; ``"laplacian"``
-        (``exp(-sum_j gamma_j |x_j - z_j|)``) and ``"sum"`` (matern52 plus laplacian, each with its
-        own length scales); ``"additive"`` (``prod_j (1 + w_j exp(-gamma_j |x_j - z_j|))``, a sum of
-        functions of single inputs, of pairs and so on); ``"auto"`` (the one of rbf, matern52 and
-        matern32 with the highest evidence, or the sum if its leave-one-out predictions are better);
-        or any positive definite kernel of ``sklearn.metrics.pairwise.pairwise_kernels``, by name or
-        as a callable.
-    gamma : {"auto", "ard", "evidence", "scale", "median"}, float or array, default="auto"
-        Kernel coefficient: ``"rbf"``, ``"rq"`` and the Matern kernels are functions of ``gamma |x -
-        z|^2``, as in ``exp(-gamma |x - z|^2)``. A large gamma is a narrow kernel. ``"ard"`` learns
-        one gamma per input, ``"evidence"`` a single one for all inputs; both maximise the evidence.
-        ``"auto"`` is the one of these two that predicts better.
-        ``"scale"`` is 1 / (n_features * X.var()), ``"median"`` 1 / (2 m^2) with m the median
-        distance between rows. An array has one value per input; for ``kernel="sum"`` it has two
-        rows, one for the matern52 (smooth) and one for the laplacian (rough) part, and for
-        ``"additive"`` a row of rates and a row of weights.
-    warp : {"auto", True, False}, default="auto"
-        Append normal scores of the inputs (ranks mapped to quantiles of the normal distribution) as
-        further inputs of the kernel, with their own length scales. ``"auto"`` does so for skewed or
-        heavy-tailed inputs, True for all inputs with ten or more distinct values. With
-        ``kernel="additive"``, inputs with ten or more distinct values are instead replaced by their
-        ranks, scaled from 0 to 1, unless `warp` is False. Normal scores and ranks require learnt
-        length scales (a gamma of ``"auto"``, ``"ard"`` or ``"evidence"``) and ``neighbours=0``;
-        otherwise ``"auto"`` is False, and True raises an error.
-    noise_variance : {"learn", "input"}, float or array of shape (n_samples,), default="learn"
-        ``"learn"`` estimates one variance for all rows. ``"input"`` also estimates how it depends
-        on the inputs, and keeps that model if it predicts better (see `noise_model_`). A float or
-        an array is a known variance of all rows or of each row; new rows then have the mean of the
-        array.
-    likelihood : {"gaussian", "student"}, default="gaussian"
-        ``"student"`` is robust to outliers: the noise has Student's t distribution, whose degrees
-        of freedom are learnt.
+    kernel
+        ... It has to be positive definite. ``"additive"`` is
+        ``prod_j (1 + w_j exp(-gamma_j |x_j - z_j|))``, a sum of functions of single inputs, of
+        pairs and so on.
+    gamma
+        ... For ``kernel="additive"`` it has a row of rates and a row of weights.
+    warp
+        ... They also require ``neighbours=0``; otherwise ``"auto"`` is False, and True raises an
+        error. With ``kernel="additive"``, inputs with ten or more distinct values are instead
+        replaced by their ranks, scaled from 0 to 1, unless `warp` is False.
     neighbours : int or "auto", default=0
         Number of nearest training rows on which each prediction is also conditioned. The model then
         stores all rows. ``"auto"`` tries 16, 32, 64 and 128 while the leave-one-out density rises,
@@ -89,64 +66,26 @@ class SparseGPRegressor(SparseRegressor):
         rows. For more rows it is 300, or more if the last of these still raise the evidence (up to
         1,000, depending on the number of rows). None is the exact process of up to 10,000 rows, in
         cubic time.
-    fit_intercept : bool, default=True
-        Add a constant. Its prior is flat, and predictions include its uncertainty.
-    cache_size : float, default=200
-        Memory in megabytes for kernel columns and for the Gram matrix of the candidates.
+    cache_size
+        ... The Gram matrix of the candidates has to fit, too.
     random_state : int, RandomState or None, default=0
         Seed of the random candidates, and of the rows from which length scales are learnt.
     n_jobs : int or None, default=None
         Number of threads for predictions with neighbours; -1 uses all cores.
-    device : str or None, default=None
-        Torch device, such as ``"cuda"``, on which kernel functions are computed in float64. Torch
-        tensors are used on their own device, and predictions for them are tensors. The exact
-        Gaussian process is fitted on the CPU. Requires torch.
-    max_time : float or None, default=None
-        Time limit in seconds. The fit then ends with the model reached so far and a
-        ConvergenceWarning.
-    verbose : int, default=0
-        1 prints progress about once a second, 2 at every step.
+    device
+        ... The exact Gaussian process is fitted on the CPU.
 
     Attributes
     ----------
-    active_ : array of int
-        Indices of the training rows on which the kernel functions are centred, in order of
-        selection.
-    relevance_vectors_ : array of shape (n_active, n_features)
-        Training rows on which the kernel functions are centred.
-    kernel_, gamma_ : str or callable, float or array
-        Kernel and gamma, as given or as learnt. With `warp_`, gamma has one value per input,
-        followed by one per normal score.
+    active_
+        ... They are in order of selection.
+    relevance_vectors_, kernel_
+    gamma_
+        ... With `warp_`, it has one value per input, followed by one per normal score.
     warp_ : Warp
         Map of the inputs to normal scores; absent if no input is warped.
-    feature_relevance_ : array of shape (n_features,)
-        Total Sobol index of each input: the share of the variance of the fitted function over the
-        training rows that is due to the input and its interactions. The sum can exceed 1.
-    rough_share_ : float
-        Share of the rough (laplacian) part in the variance of the kernel, if ``kernel_ == "sum"``.
-        `gamma_` then has one row for the smooth and one for the rough part.
-    kernel_search_ : dict of arrays
-        Kernels that were compared, if length scales were learnt: ``kernel``; ``one_width``, whether
-        all inputs share one length scale; ``process_evidence``, the log evidence of the Gaussian
-        process of the standardised target; and ``loo_score``, the mean leave-one-out log density
-        minus a penalty for the number of length scales (NaN if it was not needed).
-    coef_ : array of shape (n_active,) or (n_outputs, n_active)
-        One weight per function.
-    intercept_ : float or array of shape (n_outputs,)
-        Constant term of the model.
-    noise_model_ : NoiseModel or None
-        Model of the noise variance as a function of the inputs (``noise_variance="input"``).
-    noise_tail_ : Tail or None
-        Student's t distribution of the noise if the leave-one-out residuals have heavy tails, also
-        with ``likelihood="gaussian"``. Intervals use it.
-    calibration_ : float or array of shape (n_outputs,)
-        Factor (at least 1) by which the standard deviations of predictions are inflated. It is the
-        root mean square of the standardised leave-one-out residuals, increased because the length
-        scales were learnt on the same rows. The fitted hyperparameters and `log_evidence_` do not
-        include it.
-    noise_variance_ : float or array of shape (n_outputs,)
-        Variance of the noise, as learnt or as given. An array of shape (n_samples,) if it varies
-        between the training rows.
+    feature_relevance_, rough_share_, kernel_search_, coef_, intercept_, noise_model_, noise_tail_
+    calibration_, noise_variance_
     weight_precision_ : array of shape (n_active,) or (n_active, n_outputs)
         Diagonal of the prior precision matrix of the weights.
     log_evidence_ : float
@@ -165,8 +104,7 @@ class SparseGPRegressor(SparseRegressor):
         ``neighbours``; ``loo_log_density``, the mean leave-one-out log density of the standardised
         target at up to 2,000 rows; and ``residual_variance_ratio``, the variance of the process
         that the functions miss, divided by the noise variance.
-    loo_ : Bunch
-        Leave-one-out ``residuals``, ``std``, ``log_density`` and ``r2``, in closed form.
+    loo_
     stop_reason_ : str
         ``"all_candidates"`` for the exact process. Otherwise the reason why the selection of
         functions ended: ``"gaussian_process"`` (the variance of the process that they miss is at
@@ -179,12 +117,10 @@ class SparseGPRegressor(SparseRegressor):
         ``replay`` counts the repetitions.
     n_iter_ : int
         Number of selection steps; 0 for the exact process.
-    converged_ : bool
-        False if the fit was stopped before its end, for example by `max_time`.
-    basis_, posterior_
-        Basis functions, and the posterior distribution of their weights. With neighbours, `basis_`,
-        `posterior_`, `coef_` and `log_evidence_` describe only the approximation by functions; the
-        variance that it misses counts as noise.
+    converged_, basis_
+    posterior_
+        ... With neighbours, `basis_`, `posterior_`, `coef_` and `log_evidence_` describe only the
+        approximation by functions; the variance that it misses counts as noise.
 
     See Also
     --------

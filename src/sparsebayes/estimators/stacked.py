@@ -140,20 +140,13 @@ class StackedRegressor(Mixture, TargetRegressor):
         ``"accurate"`` is the mixture. ``"small"`` is the member with the fewest functions or
         columns within one standard error of the best leave-one-out density, among linear models,
         selected kernel functions and Gaussian processes, all with ``warp=False``.
-    max_time : float or None, default=None
-        Seconds after which no further member is fitted, and the one that is being fitted ends with
-        what it has reached, with a ConvergenceWarning.
 
     Attributes
     ----------
-    members_ : list of Member
-        Members of positive weight, the largest weight first.
+    members_
     weights_ : array
         Weights of the members.
-    choices_ : dict of lists
-        Models that were compared, one entry per member: ``member``, ``loo_log_density`` (mean
-        leave-one-out log density of y), ``error`` (standard error of its difference to the best),
-        ``weight``, ``terms`` (functions or columns) and ``seconds``.
+    choices_
     regressor_ : estimator
         Model of the member with the largest weight.
     target_transform_ : "log" or None
@@ -163,14 +156,10 @@ class StackedRegressor(Mixture, TargetRegressor):
         only one of them was fitted.
     log_evidence_ : float
         Log evidence of y under the member with the largest weight.
-    converged_ : bool
-        False where `max_time` or an interruption cut the fit short.
-    notes_ : list of str
-        Models that were compared, and the result.
+    converged_, notes_
     loo_ : Bunch
         Leave-one-out ``residuals``, ``std``, ``log_density``, ``weight`` and ``r2`` of the mixture.
     n_features_in_, feature_names_in_
-        Number of inputs, and their names if X has names.
 
     Examples
     --------

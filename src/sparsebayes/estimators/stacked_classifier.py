@@ -122,25 +122,15 @@ class StackedClassifier(ClassifierMixin, Mixture):
     ----------
     classes_ : array of shape (n_classes,)
         Class labels, sorted.
-    members_ : list of FittedMember
-        Members of positive weight, the largest weight first.
+    members_
     weights_ : array
         Share of each member in the sum of the powers.
     pool_ : ClassPool
         Combines the probabilities of the members.
-    choices_ : dict of lists
-        Models that were compared, one entry per member: ``member``, ``loo_log_density`` (mean
-        leave-one-out log probability of the labels, minus its optimism), ``error`` (standard error
-        of its difference to the best), ``weight``, ``terms`` (functions or columns) and
-        ``seconds``.
+    choices_
     classifier_ : estimator
         Model of the member with the largest weight. Its own probabilities are not calibrated.
-    converged_ : bool
-        False where `max_time` or an interruption cut the fit short.
-    notes_ : list of str
-        Models that were compared, and the result.
-    n_features_in_, feature_names_in_
-        Number of inputs, and their names if X has names.
+    converged_, notes_, n_features_in_, feature_names_in_
 
     Examples
     --------
