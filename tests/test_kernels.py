@@ -18,6 +18,7 @@ from sparsebayes.kernels import (
     formulas,
     make_kernel,
     resolve_gamma,
+    rough,
 )
 
 LENGTHS = np.array([0.7, 1.3, 2.0])
@@ -141,12 +142,12 @@ def test_other_names_go_to_scikit_learn(name, rows):
 
 
 def rough_and_sum(X, Z):
-    rough, share = np.array([0.5, 0.0, 2.0]), 0.3
+    rates, share = np.array([0.5, 0.0, 2.0]), 0.3
     product = np.exp(-0.5 * cdist(X[:, :1], Z[:, :1]) - 2.0 * cdist(X[:, 2:], Z[:, 2:]))
     smooth = StationaryKernel("matern52", GAMMA).bind(Z)(X)
     return [
-        (StationaryKernel("laplacian", rough), product),
-        (StationaryKernel("sum", np.stack([GAMMA, rough]), share), 0.7 * smooth + 0.3 * product),
+        (StationaryKernel("laplacian", rates), product),
+        (StationaryKernel("sum", np.stack([GAMMA, rates]), share), 0.7 * smooth + 0.3 * product),
     ]
 
 
@@ -196,7 +197,7 @@ def test_rough_kernels_in_blocks_and_in_given_memory_are_the_same(dtype, monkeyp
         np.testing.assert_array_equal(out[0], whole)
         assert bound.with_slope(X, out)[0] is out[0]
         np.testing.assert_array_equal(out[0], whole)
-        monkeypatch.setattr(formulas, "_IN_CACHE", 20)  # two rows at a time
+        monkeypatch.setattr(rough, "_IN_CACHE", 20)  # two rows at a time
         np.testing.assert_array_equal(kernel.bind(Z)(X), whole)
         monkeypatch.undo()
 
@@ -207,6 +208,34 @@ def test_rough_kernels_are_positive_definite_and_one_at_their_centres():
         K = kernel.bind(X)(X)
         np.testing.assert_allclose(np.diag(K), 1.0, rtol=1e-12)
         assert np.linalg.eigvalsh(K).min() > 1e-6
+
+
+@pytest.mark.parametrize("family", ["matern52", "laplacian", "sum", "additive"])
+def test_half_of_a_symmetric_matrix_gives_the_sums_of_all_of_it(family, monkeypatch):
+    rng = np.random.default_rng(0)
+    Z, W, U = (rng.standard_normal(shape) for shape in ((50, 4), (50, 50), (50, 2)))
+    both = np.stack([[0.3, 1.0, 0.0, 2.0], [0.5, 2.0, 1.0, 0.1]])
+    kernel = StationaryKernel(family, both if family in ("sum", "additive") else both[0], 0.3)
+    monkeypatch.setattr(rough, "_IN_CACHE", 2000)  # some rows at a time
+    bound, W = kernel.bind(Z), W + W.T
+    expected = bound.length_derivatives(W.copy(), Z, U, None, bound.with_slope(Z))
+    parts = bound.with_slope(None)
+    for part, whole in zip(parts, bound.with_slope(Z), strict=True):
+        np.testing.assert_allclose(part, whole, rtol=1e-12, atol=1e-14)
+    half = np.where(np.tri(50, dtype=bool), W, 1e3)  # what is above the diagonal is not read
+    gradient, at_rows, _ = bound.length_derivatives(half, None, U, None, parts)
+    np.testing.assert_allclose(gradient, expected[0], rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(at_rows, expected[1], rtol=1e-10, atol=1e-10)
+
+
+def test_the_additive_kernel_is_right_at_rows_whose_exponentials_are_no_numbers(rows):
+    X, Z = rows
+    X = np.vstack([X, [[1e4, 0.0, 0.0], [0.0, -1e300, 0.0]]])
+    rate, weight = np.array([0.5, 1.0, 2.0]), np.array([0.3, 2.0, 0.7])
+    with np.errstate(over="raise", invalid="raise"):
+        K = StationaryKernel("additive", np.stack([rate, weight])).bind(Z)(X)
+    each = 1.0 + weight * np.exp(-rate * np.abs(X[:, None] - Z))
+    np.testing.assert_allclose(K, np.prod(each / (1.0 + weight), axis=2), rtol=1e-12)
 
 
 def test_callables_and_diagonals_go_through(rows):

@@ -173,7 +173,7 @@ class NystroemEvidence:
                 inner += (self.w / lam) * M_inverse
                 dM -= (self.w / lam) * _unwhiten(G, R_inverse)
         dM *= 0.5
-        grad_length, moved, _ = bound.length_derivatives(dM.T, self.Z, Y.T, None, parts)
+        grad_length, moved, _ = bound.length_derivatives(dM.T, None, Y.T, None, parts)
         row_gradient, pulled, images, squares = self._row_derivatives(rows, inner, Y, noise)
         products = []
         for k, a in enumerate(noise / np.exp(log_lam)):
@@ -342,7 +342,7 @@ class ExactEvidence:
         LinAlgError where B breaks down.
         """
         bound = kernel_of_lengths(self.family, log_length).bind(self.X)
-        parts = bound.with_slope(self.X)
+        parts = bound.with_slope(None)
         K = parts[0]
         K[np.diag_indices_from(K)] = 1.0
         if self.root is not None:
@@ -351,29 +351,29 @@ class ExactEvidence:
                 part *= self.root.T
         n, q = self.T.shape
         value = 0.0
-        dK = np.zeros((n, n))
+        dK = np.zeros((n, n), order="F")  # its upper triangle is used
         V, inverses = np.empty((n, q)), []
         grad_lam, grad_noise = np.empty(q), np.empty(q)
         for k, (lam, s) in enumerate(zip(np.exp(log_lam), np.exp(log_noise), strict=True)):
             B = K.T / lam
             B[np.diag_indices_from(B)] += 1.0
-            root = _cholesky(B)
+            root = _cholesky(B, overwrite=True)
             t = self.T[:, k]
             V[:, k] = v = lapack.dpotrs(root, t)[0]
             fit = float(t @ v) / s
             value -= 0.5 * (self.n * np.log(2.0 * np.pi * s) + _log_det(root) + fit)
-            B_inverse = _inverse(root)
+            B_inverse = lapack.dpotri(root, overwrite_c=True)[0]  # its upper triangle
             grad_noise[k] = 0.5 * (fit - self.n)
             grad_lam[k] = 0.5 * (n - float(np.trace(B_inverse)) - fit + float(v @ v) / s)
             inverses.append(B_inverse)
-            dK += np.multiply.outer((0.5 / (lam * s)) * v, v)
-            dK -= (0.5 / lam) * B_inverse.T
-        grad_length, P, _ = bound.length_derivatives(dK, self.X, V, None, parts)
+            dK = blas.dsyr(0.5 / (lam * s), v, a=dK, overwrite_a=True)
+            dK = _minus(dK, 0.5 / lam, B_inverse)
+        grad_length, P, _ = bound.length_derivatives(dK.T, None, V, None, parts)
         products = []
         for k, lam in enumerate(np.exp(log_lam)):
             t, v = self.T[:, k], V[:, k]
             Q = np.column_stack([P[:, :, k] / lam, v - t, t])
-            products.append(Q.T @ (inverses[k] @ Q))
+            products.append(Q.T @ blas.dsymm(1.0, inverses[k], Q))
         gradient = np.concatenate([grad_length, grad_lam, grad_noise])
         return value, gradient, _information(products, np.exp(log_noise))
 
@@ -394,19 +394,24 @@ def _information(squares: list[np.ndarray], noise: np.ndarray) -> np.ndarray:
 
 def _centre_matrix(bound: BoundFamily, Z: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
     """Return k(Z, Z) with its jitter, column-contiguous for LAPACK; and itself with its slopes."""
-    parts = bound.with_slope(Z)
+    parts = bound.with_slope(None)
     parts[0][np.diag_indices_from(parts[0])] = 1.0
     M = parts[0].T.copy(order="F")
     M[np.diag_indices_from(M)] += JITTER
     return M, parts
 
 
-def _cholesky(A: np.ndarray) -> np.ndarray:
+def _cholesky(A: np.ndarray, overwrite: bool = False) -> np.ndarray:
     """Upper triangle of a symmetric matrix; what lies below it means nothing."""
-    root, info = lapack.dpotrf(A, clean=False)
+    root, info = lapack.dpotrf(A, clean=False, overwrite_a=overwrite)
     if info != 0 or not np.all(np.isfinite(np.diag(root))):
         raise np.linalg.LinAlgError("The kernel matrix is not positive definite in float64.")
     return root
+
+
+def _minus(A: np.ndarray, factor: float, B: np.ndarray) -> np.ndarray:
+    """Return A - factor B, in the place of A."""
+    return blas.daxpy(B.ravel("K"), A.ravel("K"), a=-factor).reshape(A.shape, order="F")
 
 
 def _log_det(root: np.ndarray) -> float:

@@ -32,18 +32,20 @@ Any other name, and callables, go to scikit-learn's ``pairwise_kernels``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import ClassVar, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.linalg import blas
 from scipy.special import expit
 
-from .._array import Array, asarray_like, is_torch, namespace, to_device_of, to_numpy
+from .._array import Array, asarray_like, namespace, to_device_of, to_numpy
 from .._warn import suggestion
 from ..rows.spread import Spread, gamma_in_range
+from .rough import BoundAdditive, BoundLaplacian, sum_of_products
 
 _WIDTHS = ("auto", "scale", "median", "evidence", "ard")
 FAMILIES = ("rbf", "matern52", "matern32", "matern12", "rq")
@@ -55,7 +57,6 @@ GammaOption: TypeAlias = ArrayLike  # a name such as "scale", or what becomes a 
 KernelName: TypeAlias = str | Callable[..., float]  # a family, or a function of two rows
 _LARGEST = 1e140  # kernel values: sums of their squares, times weights, are numbers
 _EXPANDED = 1e8  # squared widths from the middle up to which |x|^2 + |z|^2 - 2 x'z is right to 1e-7
-_IN_CACHE = 2**18  # bytes of an array that is passed over once per input
 FEW_ROWS = 64  # up to which making a kernel takes longer than evaluating it
 
 
@@ -197,35 +198,43 @@ class BoundStationary:
         self._formula(U, None, self._xp, _spare(self, U) if self.family in _NEED_SPARE else None)
         return U
 
-    def with_slope(self, X: Array, out: Sequence[Array] | None = None) -> tuple[Array, Array]:
-        """Return k(X, Z) and D = -dk/du, so that dk/dgamma_j = -D (x_j - z_j)^2."""
+    def with_slope(
+        self, X: Array | None, out: Sequence[Array] | None = None
+    ) -> tuple[Array, Array]:
+        """Return k(X, Z) and D = -dk/du, so that dk/dgamma_j = -D (x_j - z_j)^2.
+
+        Without X the rows are the centres themselves.
+        """
         K = self._distances(X, None if out is None else out[0])
         D = self._xp.empty_like(K) if out is None else out[1]
         self._formula(K, D, self._xp, D)
         return K, D
 
     def length_derivatives(
-        self, W: Array, X: Array, U: Array, V: Array | None, parts: Sequence[Array]
+        self, W: Array, X: Array | None, U: Array, V: Array | None, parts: Sequence[Array]
     ) -> tuple[np.ndarray, Array, Array | None]:
         """Return sums of E_j = dk(X, Z)/dlog l_j for each input j; `parts` are from `with_slope`.
 
         The sums are sum_ik W_ik (E_j)_ik; E_j U, of shape (n_rows, n_features, n_vectors); and
-        E_j'V likewise, unless V is None. `W` is overwritten. The squares (x_j - z_j)^2 are
+        E_j'V likewise, unless V is None. `W` is overwritten. Without X the rows are the centres,
+        and of W, which is symmetric, the lower triangle is read. The squares (x_j - z_j)^2 are
         expanded, so that there is no array of n_rows x n_centres x n_features.
         """
         _, D = parts
-        A = (X - self._shift) * self._scale
+        A = self._B if X is None else (X - self._shift) * self._scale
         B, xp, factor = self._B, self._xp, abs(_FORMULAS[self.family][0])
         W *= D
-        WB = W @ xp.concatenate([B, xp.ones_like(B[:, :1])], axis=1)
+        columns = xp.concatenate([B, xp.ones_like(B[:, :1])], axis=1)
+        WB = W @ columns if X is not None else blas.dsymm(1.0, W.T, columns)
+        sums = WB[:, -1] if X is None else W.sum(axis=0)
         total = WB[:, -1] @ xp.square(A) - 2.0 * xp.einsum("ij,ij->j", A, WB[:, :-1])
-        gradient = to_numpy(total + W.sum(axis=0) @ xp.square(B)) / factor
+        gradient = to_numpy(total + sums @ xp.square(B)) / factor
         at_centres = None if V is None else _times_squares(D.T, B, A, V, xp) / factor
         return gradient, _times_squares(D, A, B, U, xp) / factor, at_centres
 
-    def _distances(self, X: Array, out: Array | None = None) -> Array:
+    def _distances(self, X: Array | None, out: Array | None = None) -> Array:
         xp = self._xp
-        A = (X - self._shift) * self._scale
+        A = self._B if X is None else (X - self._shift) * self._scale
         half = 0.5 * (A * A).sum(axis=1).reshape(-1, 1)
         if xp is np:
             # The root of matern12 turns the rounding of a cancelling product into its square root.
@@ -268,106 +277,6 @@ def _spare(bound: BoundStationary | BoundSum, U: Array) -> Array:
     return bound._spare[: len(U)]
 
 
-class BoundLaplacian:
-    """The product of exponentials, one per input, with its centres: ``bound(X)`` is k(X, Z).
-
-    No matrix product computes |x - z|: there is one pass per input, over blocks that stay in the
-    cache.
-
-    Parameters
-    ----------
-    gamma : float or array of shape (n_features,)
-    Z : array of shape (n_centres, n_features)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sparsebayes.kernels import BoundLaplacian
-    >>> bound = BoundLaplacian([1.0, 0.0], np.array([[0.0, 0.0], [1.0, 5.0]]))
-    >>> bound(np.array([[0.0, 3.0]])).round(3)
-    array([[1.   , 0.368]])
-    """
-
-    n_slopes = 0
-
-    def __init__(self, gamma: ArrayLike, Z: Array) -> None:
-        rate = np.broadcast_to(np.asarray(gamma, dtype=np.float64), Z.shape[1:])
-        self._used = np.flatnonzero(rate)
-        self._shift = Z.mean(axis=0)[self._used]  # differences of large numbers lose digits
-        self._rate = asarray_like(Z, rate[self._used])
-        self._B = (Z[:, self._used] - self._shift) * self._rate
-        self._n_features = Z.shape[1]
-
-    def __call__(self, X: Array, out: Array | None = None) -> Array:
-        """Return k(X, Z)."""
-        A, B = self._scaled(X), self._B
-        if is_torch(A):
-            xp = namespace(A)
-            U = xp.exp(-xp.cdist(A, B, p=1.0))
-            if out is None:
-                return U
-            out[...] = U
-            return out
-        U = np.empty((len(A), len(B)), dtype=A.dtype) if out is None else out
-        if U.dtype == A.dtype == np.float64 and U.flags.c_contiguous and len(B):
-            from scipy.spatial.distance import cdist
-
-            cdist(A, B, "cityblock", out=U)  # the same sums, in a third of the time
-            np.negative(U, out=U)
-            return np.exp(U, out=U)
-        for rows, distances in self._passes(A):
-            block = U[rows]
-            block[...] = 0.0
-            for _, distance in distances:
-                block -= distance
-            np.exp(block, out=block)
-        return U
-
-    def with_slope(self, X: Array, out: Sequence[Array] | None = None) -> tuple[Array]:
-        """Return k(X, Z), which is its own slope: dk/dlog l_j = gamma_j |x_j - z_j| k."""
-        return (self(X, None if out is None else out[0]),)
-
-    def length_derivatives(
-        self, W: Array, X: Array, U: Array, V: Array | None, parts: Sequence[Array]
-    ) -> tuple[np.ndarray, Array, Array | None]:
-        """Return the sums that those of `BoundStationary` are; `W` is not overwritten."""
-        (K,) = parts
-        gradient, shape = np.zeros(self._n_features), (self._n_features, U.shape[1])
-        at_rows = asarray_like(K, np.zeros((len(X), *shape)))
-        at_centres = None if V is None else asarray_like(K, np.zeros((len(self._B), *shape)))
-        for rows, distances in self._passes(self._scaled(X)):
-            for j, E in distances:
-                E *= K[rows]
-                gradient[j] += float(W[rows].ravel() @ E.ravel())
-                at_rows[rows, j] = E @ U
-                if V is not None and at_centres is not None:
-                    at_centres[:, j] += E.T @ V[rows]
-        return gradient, at_rows, at_centres
-
-    def _scaled(self, X: Array) -> Array:
-        return (X[:, self._used] - self._shift) * self._rate
-
-    def _passes(self, A: Array) -> Iterator[tuple[slice, Iterator[tuple[np.intp, Array]]]]:
-        """Yield blocks of rows, with gamma_j |x_j - z_j| for one input after the other."""
-        if is_torch(A):
-            inputs = zip(self._used, A.T, self._B.T, strict=True)
-            yield slice(None), ((j, (x[:, None] - z).abs_()) for j, x, z in inputs)
-            return
-        columns = np.ascontiguousarray(self._B.T)
-        step = max(1, _IN_CACHE // (A.itemsize * max(1, len(self._B))))
-        spare = np.empty((min(step, len(A)), len(self._B)), dtype=A.dtype)
-
-        def distances(block: np.ndarray) -> Iterator[tuple[np.intp, np.ndarray]]:
-            distance = spare[: len(block)]
-            for j, x, z in zip(self._used, np.ascontiguousarray(block.T), columns, strict=True):
-                np.subtract(x[:, None], z, out=distance)
-                np.abs(distance, out=distance)
-                yield j, distance
-
-        for first in range(0, len(A), step):
-            yield slice(first, first + step), distances(A[first : first + step])
-
-
 class BoundSum:
     """A smooth kernel plus a rough one with their centres: ``bound(X)`` is k(X, Z).
 
@@ -406,11 +315,11 @@ class BoundSum:
         return K
 
     def with_slope(
-        self, X: Array, out: Sequence[Array] | None = None
+        self, X: Array | None, out: Sequence[Array] | None = None
     ) -> tuple[Array, Array, Array]:
         """Return k(X, Z), the slope -dk/du of its smooth part, and its rough part."""
         K, D = self.smooth.with_slope(X, None if out is None else (out[0], out[1]))
-        R = self.rough(X, None if out is None else out[2])
+        (R,) = self.rough.with_slope(X, None if out is None else (out[2],))
         K *= 1.0 - self.share
         D *= 1.0 - self.share
         R *= self.share
@@ -418,7 +327,7 @@ class BoundSum:
         return K, D, R
 
     def length_derivatives(
-        self, W: Array, X: Array, U: Array, V: Array | None, parts: Sequence[Array]
+        self, W: Array, X: Array | None, U: Array, V: Array | None, parts: Sequence[Array]
     ) -> tuple[np.ndarray, Array, Array | None]:
         """Return the sums of the smooth part, of the rough part, and for the log odds of the share.
 
@@ -426,7 +335,7 @@ class BoundSum:
         """
         K, D, R = parts
         xp = namespace(W)
-        share = float(W.ravel() @ R.ravel()) - self.share * float(W.ravel() @ K.ravel())
+        share = sum_of_products(W, R - self.share * K, symmetric=X is None)
         rough = self.rough.length_derivatives(W, X, U, V, (R,))
         smooth = self.smooth.length_derivatives(W, X, U, V, (K, D))
         at_rows = R @ U - self.share * (K @ U)
@@ -436,75 +345,6 @@ class BoundSum:
             at_centres = R.T @ V - self.share * (K.T @ V)
             at_centres = xp.concatenate([smooth[2], rough[2], at_centres[:, None]], axis=1)
         return np.concatenate([smooth[0], rough[0], [share]]), at_rows, at_centres
-
-
-class BoundAdditive(BoundLaplacian):
-    """The product of ``1 + weight * exponential``, one per input, with its centres.
-
-    Multiplied out it is a sum over all sets of inputs, a set having the product of its weights: a
-    function is a constant plus functions of single inputs, of pairs, and so on.
-
-    Parameters
-    ----------
-    gamma : array of shape (2, n_features)
-        Rates and weights of the inputs.
-    Z : array of shape (n_centres, n_features)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sparsebayes.kernels import BoundAdditive
-    >>> bound = BoundAdditive([[1.0, 1.0], [1.0, 1.0]], np.array([[0.0, 0.0]]))
-    >>> bound(np.array([[0.0, 0.0], [99.0, 0.0], [99.0, 99.0]]))[:, 0]
-    array([1.  , 0.5 , 0.25])
-    """
-
-    def __init__(self, gamma: ArrayLike, Z: Array) -> None:
-        rate, weight = np.asarray(gamma, dtype=np.float64)
-        super().__init__(np.where(weight > 0.0, rate, 0.0), Z)
-        self._weight = np.broadcast_to(weight, Z.shape[1:])
-
-    def __call__(self, X: Array, out: Array | None = None) -> Array:
-        """Return k(X, Z)."""
-        A = self._scaled(X)
-        xp = namespace(A)
-        U = asarray_like(A, np.empty((len(A), len(self._B)))) if out is None else out
-        for rows, distances in self._passes(A):
-            block = U[rows]
-            block[...] = 1.0
-            for j, E in distances:
-                xp.negative(E, out=E)
-                xp.exp(E, out=E)
-                E *= float(self._weight[j])
-                E += 1.0
-                block *= E
-            block *= float(np.prod(1.0 / (1.0 + self._weight[self._used])))
-        return U
-
-    def length_derivatives(
-        self, W: Array, X: Array, U: Array, V: Array | None, parts: Sequence[Array]
-    ) -> tuple[np.ndarray, Array, Array | None]:
-        """Return the sums for the log lengths, then those for the log weights of all inputs."""
-        (K,) = parts
-        xp, d = namespace(K), self._n_features
-        gradient, shape = np.zeros(2 * d), (2 * d, U.shape[1])
-        at_rows = asarray_like(K, np.zeros((len(X), *shape)))
-        at_centres = None if V is None else asarray_like(K, np.zeros((len(self._B), *shape)))
-        for rows, distances in self._passes(self._scaled(X)):
-            for j, D in distances:
-                w = float(self._weight[j])
-                R = xp.exp(-D)
-                R *= w
-                R /= R + 1.0  # the share of this input in the factor
-                D *= R
-                R -= w / (1.0 + w)
-                for place, E in ((j, D), (d + j, R)):
-                    E *= K[rows]
-                    gradient[place] += float(W[rows].ravel() @ E.ravel())
-                    at_rows[rows, place] = E @ U
-                    if V is not None and at_centres is not None:
-                        at_centres[:, place] += E.T @ V[rows]
-        return gradient, at_rows, at_centres
 
 
 BoundFamily: TypeAlias = BoundStationary | BoundLaplacian | BoundSum
