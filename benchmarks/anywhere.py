@@ -1,7 +1,7 @@
 """Rows that are not in memory: a stream, and a Dask cluster on two cores.
 
     python benchmarks/anywhere.py stream [--rows 1e7] [--candidates 500]
-    python benchmarks/anywhere.py dask [--rows 1e6] [--candidates 500] [--terms 100] [--write FILE]
+    python benchmarks/anywhere.py dask [--rows 1e6] [--candidates 500] [--terms 100]
     python benchmarks/anywhere.py generated [--rows 1e7]
 
 ``stream`` feeds rows to `partial_fit`, prints rows per second, the ratio to a plain orthogonal
@@ -22,7 +22,6 @@ from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
-from page import append
 
 from sparsebayes import ForwardRegressor
 
@@ -87,7 +86,7 @@ def _model(m: int = 500, k: int = 100) -> ForwardRegressor:
     return ForwardRegressor("rbf", gamma=2.0, candidates=m, max_terms=k)
 
 
-def dask(n: int, m: int, k: int, write: str | None = None) -> None:
+def dask(n: int, m: int, k: int) -> None:
     """Two workers, one worker, two processes of half the rows."""
     import dask.array as da
     from distributed import Client, LocalCluster, wait
@@ -116,10 +115,6 @@ def dask(n: int, m: int, k: int, write: str | None = None) -> None:
         f"{took[1]:.1f} s, two processes of half the rows {halves:.1f} s: efficiency "
         f"{halves / took[2]:.2f} of two processes"
     )
-    if write:
-        what = f"Dask, {n:.0e} rows, {k} of {m} functions"
-        scores = {"of two processes": halves / took[2], "seconds": took[2]}
-        append(write, "scale", what, "two workers", scores)
 
 
 def generated(n: int) -> None:
@@ -152,12 +147,11 @@ def main() -> None:
     parser.add_argument("--rows", type=float, default=1e6)
     parser.add_argument("--candidates", type=int, default=500)
     parser.add_argument("--terms", type=int, default=100)
-    parser.add_argument("--write", metavar="FILE", help="append a row of the benchmark page")
     args: Any = parser.parse_args()
     if args.what == "stream":
         stream(int(args.rows), args.candidates)
     elif args.what == "dask":
-        dask(int(args.rows), args.candidates, args.terms, args.write)
+        dask(int(args.rows), args.candidates, args.terms)
     else:
         generated(int(args.rows))
 

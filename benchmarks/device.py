@@ -1,12 +1,14 @@
-"""Fits and predictions on a GPU, beside the CPU of the same machine and the limits of the device.
+"""Fits and predictions on a GPU, beside NumPy on the same machine.
 
-    python benchmarks/device.py [--device cuda] [--only NAME ...] [--scale 1.0] [--cpu]
+    python benchmarks/device.py [--device cuda] [--only NAME ...] [--scale 1.0]
 
-Every line prints seconds of the wall clock (the second of two runs), what was asked for, the rate
-of a plain copy or product of the same size in the same run, and the ratio to it. ``--scale .01``
-is a rehearsal on small sizes; ``--cpu`` runs the same fits with NumPy where that takes minutes at
-most. The rows are drawn on the device: a smooth part, steps (not for the RVM, which would keep
-hundreds of functions for them), and noise.
+Every line prints seconds of the wall clock (the second of two runs); the seconds of NumPy with all
+cores, one run, where that takes a minute at most; how far the two models are apart, as the largest
+difference of predicted means over the standard deviation of the target and of predicted standard
+deviations relative to each other; and what was fitted. ``--scale .01`` is a rehearsal on small
+sizes. The rows are drawn on the device: a smooth part, steps (not for the RVM, which would keep
+hundreds of functions for them), and noise. The lines in `ON_PAGE` are those of the benchmark page
+(``suite.py --sections device``).
 """
 
 from __future__ import annotations
@@ -14,16 +16,18 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
-from page import append
 from sklearn.base import clone
 
 from sparsebayes import ForwardRegressor, RVMRegressor, SparseGPRegressor
 
 D = 8
+Scores = dict[str, float]
+Work = Callable[[str, float], tuple[Scores, str]]  # device and scale: scores, and a note
 
 
 def rows(
@@ -50,6 +54,7 @@ def seconds(work: Callable[[], Any], device: str, repeat: int = 2) -> tuple[floa
     return took, result
 
 
+@cache
 def limits(device: str) -> dict[str, float]:
     """Bytes of a copy and float64 flops of a product, per second."""
     size = 2**28 if device.startswith("cuda") else 2**24
@@ -62,63 +67,62 @@ def limits(device: str) -> dict[str, float]:
     return {"copy": copy, "product": product}
 
 
-WRITTEN: list[str] = []  # the file that rows are appended to, where one is named
+def beside_numpy(model: Any, fitted: Any, X: Any, y: Any) -> Scores:
+    """Fit a copy with NumPy: its seconds, and how far means and standard deviations are apart."""
+    A, b = X.cpu().numpy(), y.cpu().numpy()
+    took, other = seconds(lambda: clone(model).fit(A, b), "cpu", 1)
+    few = slice(0, 10**5)
+    return {"NumPy": took} | apart(
+        fitted.predict(X[few], return_std=True), other.predict(A[few], return_std=True), b
+    )
 
 
-def show(name: str, took: float, asked: float, note: str) -> None:
-    """Print one line, and append it to the rows of the benchmark page where that is wanted."""
-    print(f"{name:34s} {took:8.2f} s   asked {asked:5.1f}   {note}", flush=True)
-    for path in WRITTEN:
-        where = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU"
-        append(path, "scale", name.strip(), where, {"seconds": took})
+def apart(there: tuple[Any, Any], here: tuple[Any, Any], target: np.ndarray) -> Scores:
+    """Largest difference of means over the sd of the target, and of stds relative to each other."""
+    mean, std = (part.cpu().numpy() for part in there)
+    return {
+        "difference": float(np.max(np.abs(mean - here[0])) / np.std(target)),
+        "std difference": float(np.max(np.abs(std / here[1] - 1.0))),
+    }
 
 
-def forward(n: int, m: int, k: int, dtype: Any, asked: float) -> Callable[..., None]:
+def forward(n: int, m: int, k: int, dtype: Any, compare: bool = False) -> Work:
     """Gram route: one pass over m columns of n rows, then k terms."""
 
-    def measure(args: Any, rates: dict[str, float]) -> None:
-        count = int(n * args.scale)
-        X, y = rows(count, args.device, dtype)
+    def run(device: str, scale: float) -> tuple[Scores, str]:
+        count, rates = int(n * scale), limits(device)
+        X, y = rows(count, device, dtype)
         model = ForwardRegressor(
             "rbf", gamma=2.0, candidates=m, max_terms=k, early_stopping=None, refit="gp"
         )
-        took, fitted = seconds(lambda: clone(model).fit(X, y), args.device)
+        took, fitted = seconds(lambda: clone(model).fit(X, y), device)
         limit = 2.0 * count * m * m / rates["product"] + 6 * 8.0 * count * m / rates["copy"]
-        name = f"forward n={count:.0e} m={m} k={k} {str(dtype)[6:]}"
-        show(
-            name, took, asked, f"{took / limit:.1f}x of the pass; {fitted.approximation_['route']}"
-        )
-        if args.cpu and count <= 10**6:
-            A, b = X.cpu().numpy(), y.cpu().numpy()
-            cpu, other = seconds(lambda: clone(model).fit(A, b), "cpu", 1)
-            mean, std = fitted.predict(X[: 10**5], return_std=True)
-            ours, spread = other.predict(A[: 10**5], return_std=True)
-            off = float(np.max(np.abs(mean.cpu().numpy() - ours)) / np.std(b))
-            wide = float(np.max(np.abs(std.cpu().numpy() / spread - 1.0)))
-            gap = abs(fitted.log_evidence_ / other.log_evidence_ - 1.0)
-            show("  the same on the CPU", cpu, 0.0, f"mean {off:.0e} sd, std {wide:.0e}, {gap:.0e}")
+        scores = {"seconds": took} | (beside_numpy(model, fitted, X, y) if compare else {})
+        return scores, f"{took / limit:.1f}x of the pass; {fitted.approximation_['route']}"
 
-    return measure
+    return run
 
 
-def exact(args: Any, rates: dict[str, float]) -> None:
+def exact(device: str, scale: float) -> tuple[Scores, str]:
     """All rows as candidates: each term reads all kernel columns once."""
-    n, k = int(1e5 * args.scale), 500
-    X, y = rows(n, args.device, torch.float32)
+    n, k = int(1e5 * scale), 500
+    X, y = rows(n, device, torch.float32)
     model = ForwardRegressor(
         "rbf", gamma=2.0, candidates="all", max_terms=k, early_stopping=None, regularization=1e-2
     )
-    took, fitted = seconds(lambda: clone(model).fit(X, y), args.device)
-    limit = k * 4.0 * n * n / rates["copy"]
+    took, fitted = seconds(lambda: clone(model).fit(X, y), device)
+    limit = k * 4.0 * n * n / limits(device)["copy"]
     note = f"{took / limit:.1f}x of reading the columns; {fitted.approximation_['route']}"
-    show(f"forward, all {n:.0e} rows, k={k}", took, 7.0, note)
+    return {"seconds": took}, note
 
 
-def auto(args: Any, rates: dict[str, float]) -> None:
+def auto(device: str, scale: float) -> tuple[Scores, str]:
     """Widths, family, selection and refit, as a user would ask for it."""
-    X, y = rows(int(1e5 * args.scale), args.device)
-    took, fitted = seconds(lambda: ForwardRegressor("auto", gamma="ard").fit(X, y), args.device)
-    show(f"auto n={len(X):.0e}", took, 12.0, f"{len(fitted.active_)} terms, {fitted.kernel_}")
+    X, y = rows(int(1e5 * scale), device)
+    model = ForwardRegressor("auto", gamma="ard")
+    took, fitted = seconds(lambda: clone(model).fit(X, y), device)
+    scores = {"seconds": took} | beside_numpy(model, fitted, X, y)
+    return scores, f"{len(fitted.active_)} terms, {fitted.kernel_}"
 
 
 def friedman(n: int, device: str) -> tuple[Any, Any]:
@@ -130,72 +134,70 @@ def friedman(n: int, device: str) -> tuple[Any, Any]:
     return X, y + 10 * X[:, 3] + 5 * X[:, 4] + noise
 
 
-def rvm(n: int, asked: float, smooth: bool = False) -> Callable[..., None]:
+def rvm(n: int, smooth: bool = False, compare: bool = False) -> Work:
     """The RVM with all rows as candidates: a kernel so narrow that hundreds stay, or a wide one."""
 
-    def measure(args: Any, rates: dict[str, float]) -> None:
-        count = int(n * args.scale)
-        X, y = friedman(count, args.device) if smooth else rows(count, args.device, steps=False)
+    def run(device: str, scale: float) -> tuple[Scores, str]:
+        count = int(n * scale)
+        X, y = friedman(count, device) if smooth else rows(count, device, steps=False)
         model = RVMRegressor("rbf", gamma=0.375 if smooth else 2.0)
-        took, fitted = seconds(lambda: clone(model).fit(X, y), args.device, 1 + smooth)
-        note = f"{len(fitted.active_)} functions, {fitted.stop_reason_}"
-        show(f"RVM n={count:.0e}{' friedman' * smooth}", took, asked, note)
-        if args.cpu and count <= 10**4:
-            A, b = X.cpu().numpy(), y.cpu().numpy()
-            cpu, other = seconds(lambda: clone(model).fit(A, b), "cpu", 1)
-            gap = fitted.log_evidence_ - other.log_evidence_
-            show("  the same on the CPU", cpu, 0.0, f"evidence {gap:+.1e} nats")
+        took, fitted = seconds(lambda: clone(model).fit(X, y), device, 1 + smooth)
+        scores = {"seconds": took} | (beside_numpy(model, fitted, X, y) if compare else {})
+        return scores, f"{len(fitted.active_)} functions, {fitted.stop_reason_}"
 
-    return measure
+    return run
 
 
-def predictions(args: Any, rates: dict[str, float]) -> None:
-    """Mean and std of many rows."""
-    X, y = rows(int(1e7 * args.scale), args.device)
-    few = min(len(X), 10**5)
-    model = ForwardRegressor("rbf", gamma=2.0, candidates=600, max_terms=300, early_stopping=None)
-    model.fit(X[:few], y[:few])
-    took, _ = seconds(lambda: model.predict(X, return_std=True), args.device)
-    show(f"predict {len(X):.0e} rows with std", took, 2.0, f"{len(model.active_)} functions")
-    A = X.cpu().numpy()
-    model.set_params(device=args.device)
-    took, _ = seconds(lambda: model.predict(A, return_std=True), args.device)
-    show("  of a NumPy array", took, 2.0, "copied to the device and back")
+def predictions(copied: bool) -> Work:
+    """Mean and std of many rows, which are on the device or are copied there and back."""
+
+    def run(device: str, scale: float) -> tuple[Scores, str]:
+        X, y = rows(int(1e7 * scale), device)
+        few = min(len(X), 10**5)
+        settings = {"candidates": 600, "max_terms": 300, "early_stopping": None}
+        model = ForwardRegressor("rbf", gamma=2.0, **settings).fit(X[:few], y[:few])
+        A = X.cpu().numpy()
+        if copied:
+            model.set_params(device=device)
+            took, _ = seconds(lambda: model.predict(A, return_std=True), device)
+            return {"seconds": took}, f"{len(model.active_)} functions"
+        took, there = seconds(lambda: model.predict(X, return_std=True), device)
+        slow, here = seconds(lambda: model.predict(A, return_std=True), "cpu", 1)
+        scores = {"seconds": took, "NumPy": slow} | apart(there, here, y.cpu().numpy())
+        return scores, f"{len(model.active_)} functions"
+
+    return run
 
 
-def neighbours(args: Any, rates: dict[str, float]) -> None:
+def neighbours(device: str, scale: float) -> tuple[Scores, str]:
     """64 neighbours of each new row among many: all distances, and small systems in batches."""
-    n = int(1e5 * args.scale)
-    X, y = rows(2 * n, args.device)
+    n = int(1e5 * scale)
+    X, y = rows(2 * n, device)
     model = SparseGPRegressor("matern32", gamma=1.0, max_terms=300, neighbours=64)
-    took, _ = seconds(lambda: model.fit(X[:n], y[:n]), args.device, 1)
-    show(f"64 neighbours of {n:.0e} rows: fit", took, 60.0, f"{len(model.active_)} functions")
-    took, (mean, std) = seconds(lambda: model.predict(X[n:], return_std=True), args.device)
-    note = f"{n / took:.0f} rows a second"
-    show(f"  predict {n:.0e} rows with std", took, 0.5e-3 * n, note)
-    few = slice(n, n + 2000)
-    A = X[few].cpu().numpy()
-    took, (here, spread) = seconds(lambda: model.predict(A, return_std=True), "cpu", 1)
-    off = np.abs(mean[:2000].cpu().numpy() - here) / float(y.std())
-    wide = np.abs(std[:2000].cpu().numpy() / spread - 1.0)
-    gap = f"mean {np.median(off):.0e} sd, at most {off.max():.0e}; std {wide.max():.0e}"
-    show("  2,000 of them on the CPU", took, 1.0, f"{len(A) / took:.0f} rows a second; {gap}")
+    fitting, _ = seconds(lambda: model.fit(X[:n], y[:n]), device, 1)
+    took, there = seconds(lambda: model.predict(X[n:], return_std=True), device)
+    few = min(n, 2000)
+    A = X[n : n + few].cpu().numpy()
+    slow, here = seconds(lambda: model.predict(A, return_std=True), "cpu", 1)
+    there = there[0][:few], there[1][:few]
+    note = f"fit {fitting:.1f} s; {n / took:.0f} rows a second, NumPy {few / slow:.0f}"
+    return {"seconds": took} | apart(there, here, y.cpu().numpy()), note
 
 
-def variational(args: Any, rates: dict[str, float]) -> None:
+def variational(device: str, scale: float) -> tuple[Scores, str]:
     """A stochastic variational process of GPyTorch in the time that our fit takes, and in ten."""
     import gpytorch as gp
 
-    n = int(1e5 * args.scale)
-    X, y = rows(n + 10**4, args.device)
+    n = int(1e5 * scale)
+    X, y = rows(n + 10**4, device)
     new, truth = X[n:], y[n:]
     X, y = X[:n], y[:n]
-    took, fitted = seconds(lambda: ForwardRegressor("auto", gamma="ard").fit(X, y), args.device)
+    took, fitted = seconds(lambda: ForwardRegressor("auto", gamma="ard").fit(X, y), device)
 
     def error(mean: Any) -> float:
         return float(((mean - truth) ** 2).mean().sqrt() / truth.std())
 
-    show("auto beside it", took, 12.0, f"error {error(fitted.predict(new)):.4f} sd of the target")
+    note = f"error {error(fitted.predict(new)):.4f} sd of the target"
 
     class Process(gp.models.ApproximateGP):  # type: ignore[misc]
         def __init__(self, Z: Any) -> None:
@@ -225,24 +227,40 @@ def variational(args: Any, rates: dict[str, float]) -> None:
         model.eval()
         with torch.no_grad():
             mean = model(new.float()).mean.double() * y.std() + y.mean()
-        note = f"error {error(mean):.4f}, {steps} steps of 1,024 rows, 500 inducing points"
-        show(f"  SVGP, {times}x the time", times * took, 0.0, note)
+        note += f"; SVGP in {times}x the time {error(mean):.4f}, {steps} steps of 1,024 rows"
+    return {"seconds": took}, note
 
 
-WORK = {
-    "million": forward(10**6, 1000, 500, torch.float64, 3.0),
-    "four": forward(4 * 10**6, 1000, 500, torch.float32, 6.0),
-    "ten": forward(10**7, 1000, 500, torch.float32, 15.0),
-    "exact": exact,
-    "auto": auto,
-    "rvm4": rvm(10**4, 1.5),
-    "friedman4": rvm(10**4, 1.5, smooth=True),
-    "friedman5": rvm(10**5, 20.0, smooth=True),
-    "rvm5": rvm(10**5, 20.0),
-    "predict": predictions,
-    "neighbours": neighbours,
-    "svgp": variational,
+WORK: dict[str, tuple[str, Work]] = {
+    "million": (
+        "forward selection, 10^6 rows, 500 of 1,000 functions",
+        forward(10**6, 1000, 500, torch.float64, compare=True),
+    ),
+    "ten": (
+        "forward selection, 10^7 rows in float32, 500 of 1,000 functions",
+        forward(10**7, 1000, 500, torch.float32),
+    ),
+    "exact": ("forward selection, 10^5 rows in float32, 500 of all functions", exact),
+    "auto": ("forward selection, 10^5 rows, all settings by evidence", auto),
+    "friedman4": ("RVM, 10^4 rows", rvm(10**4, smooth=True, compare=True)),
+    "friedman5": ("RVM, 10^5 rows", rvm(10**5, smooth=True)),
+    "predict": ("mean and std of 10^7 rows, 300 functions", predictions(copied=False)),
+    "copied": ("the same from a NumPy array and back", predictions(copied=True)),
+    "rvm4": ("RVM with a narrow kernel, 10^4 rows", rvm(10**4, compare=True)),
+    "rvm5": ("RVM with a narrow kernel, 10^5 rows", rvm(10**5)),
+    "neighbours": ("64 neighbours of each of 10^5 rows", neighbours),
+    "svgp": ("beside a variational process, 10^5 rows", variational),
 }
+ON_PAGE = ("million", "ten", "exact", "auto", "friedman4", "friedman5", "predict", "copied")
+
+
+def measure(name: str, device: str, scale: float = 1.0) -> Scores:
+    """Run one line, print it, and return its scores."""
+    label, run = WORK[name]
+    scores, note = run(device, scale)
+    numbers = ", ".join(f"{key} {value:.3g}" for key, value in scores.items())
+    print(f"{label}: {numbers}; {note}", flush=True)
+    return scores
 
 
 def main() -> None:
@@ -251,15 +269,11 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--only", nargs="+", choices=WORK, default=list(WORK))
     parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--cpu", action="store_true")
-    parser.add_argument("--write", metavar="FILE", help="append rows of the benchmark page")
     args = parser.parse_args()
-    WRITTEN.extend([args.write] if args.write else [])
     name = torch.cuda.get_device_name(0) if args.device.startswith("cuda") else "CPU"
     print(f"torch {torch.__version__} on {name}", flush=True)
-    rates = limits(args.device)
     for only in args.only:
-        WORK[only](args, rates)
+        measure(only, args.device, args.scale)
 
 
 if __name__ == "__main__":

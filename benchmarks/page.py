@@ -1,11 +1,12 @@
 """Make docs/benchmarks.md from docs/benchmarks.jsonl, the rows that `suite.py` has written.
 
-    python3 dev.py bench-page [--rows FILE] [--output FILE]
+    python3 dev.py bench-page [--rows FILE] [--output FILE] [--merge FILE ...]
 
 A row is one method on one data set and split, a line of JSON: ``section``, ``data``, ``method``,
 ``seed``, ``ours`` (whether the method is of this package), ``scores`` (the first one decides,
 smaller is better), ``code`` (the commit) and ``date``. Of several rows of one cell the last one
-counts. Nothing on the page is typed in, and tables that another package wins are kept.
+counts; ``--merge`` adds the rows of other files. Nothing on the page is typed in, and tables that
+another package wins are kept.
 """
 
 from __future__ import annotations
@@ -54,6 +55,16 @@ def append(path, section, data, method, scores, *, ours=True, seed=0):
     row |= {"code": commit(), "date": datetime.date.today().isoformat()}
     with open(path, "a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")
+
+
+def merge(path, others):
+    """Write the rows of some files into one, where the last row of each cell counts."""
+    rows = {}
+    for each in (path, *others):
+        for row in read_rows(each):
+            rows[row["section"], row["data"], row["method"], row["seed"]] = row
+    text = "".join(json.dumps(rows[key]) + "\n" for key in sorted(rows))
+    Path(path).write_text(text, encoding="utf-8")
 
 
 def read_rows(path):
@@ -109,6 +120,13 @@ class Section:
             return math.nan, math.nan, 0
         error = np.std(ratios, ddof=1) / np.sqrt(len(ratios)) if len(ratios) > 1 else math.nan
         return float(np.mean(ratios)), float(error), len(ratios)
+
+    def pair(self, data, method, reference, score):
+        """Return the means of a score of two methods over the splits that both have."""
+        one, other = self.values(data, method, score), self.values(data, reference, score)
+        both = sorted(one.keys() & other.keys())
+        means = [float(np.mean([found[seed] for seed in both])) for found in (one, other) if both]
+        return tuple(means) or (math.nan, math.nan)
 
     def best(self, data, methods, score):
         """Return the method with the smallest mean, or None."""
@@ -189,52 +207,80 @@ def _short(value):
 
 
 def tables(rows):
+    """Return the tables of `table_model()`: a summary per other package, then every data set."""
     out = []
-    pair = ("table_model", "CatBoost")
     for name, score in (("tables", "RMSE"), ("tables with classes", "log-loss")):
         section = Section(rows, name)
-        lines, ratios = [], []
-        for data in section.data:
-            ratio, error, n = section.ratio(data, *pair, score)
-            if not n:
-                continue
-            ratios.append(ratio)
-            cells = [*(section.cell(data, m, score) for m in pair), f"{ratio:.3f} ± {error:.3f}"]
-            if name == "tables":
-                cells += [f"{section.mean(data, m, '95 % coverage'):.3f}" for m in pair]
-            cells += [_short(section.mean(data, m, "CPU s")) for m in pair]
-            lines.append([data, *cells])
-        if not lines:
+        if not (section.rows and section.ours):
             continue
-        heads = ["table", "**table_model**", "CatBoost", "ratio"]
-        heads += ["**95 % coverage**", "CatBoost"] if name == "tables" else []
-        heads += ["**CPU s**", "CatBoost"]
-        splits = len(section.values(section.data[0], "CatBoost", score))
-        text = (
-            f"{score}, {splits} splits: better than CatBoost on {sum(r < 1 for r in ratios)} of "
-            f"{len(ratios)}, median ratio {np.median(ratios):.3f}, worst {max(ratios):.3f}."
-        )
+        (ours,) = section.ours
+        out += [
+            f"{score} of `{ours}` over that of the other method, split by split; below 1 is "
+            "better. Ratios are means over the splits of a data set.",
+            "",
+            *_summary(section, ours, score),
+        ]
         if name == "tables":
-            text += f" {_densities(section, pair)}"
-        out += [text, "", *markdown(heads, lines), _measured(section)]
+            out += _densities(section, ours)
+        heads = [f"**{ours}**", *section.others]
+        lines = [
+            [data, *(section.cell(data, m, score) for m in (ours, *section.others))]
+            for data in section.data
+        ]
+        out += [f"Mean {score} ± standard error over splits:", ""]
+        out += markdown(["table", *heads], lines)
+        lines = [
+            [data, *(_short(section.mean(data, m, "CPU s")) for m in (ours, *section.others))]
+            for data in section.data
+        ]
+        out += ["CPU seconds of a fit:", "", *markdown(["table", *heads], lines)]
+        out.append(_measured(section))
     return out
 
 
-def _densities(section, pair):
-    """Return how often our densities are better, and how often intervals are near 95 %."""
-    better = {}
-    for score in ("NLL", "CRPS"):
-        both = [[section.mean(d, m, score) for m in pair] for d in section.data]
-        better[score] = sum(ours < theirs for ours, theirs in both)
-    near = [
-        sum(0.93 <= section.mean(d, m, "95 % coverage") <= 0.97 for d in section.data) for m in pair
+def _summary(section, ours, score):
+    """Return a table that compares ours with each other method over the data sets."""
+    lines = []
+    for other in section.others:
+        found = {d: section.ratio(d, ours, other, score) for d in section.data}
+        ratios = {d: ratio for d, (ratio, _, n) in found.items() if n}
+        if not ratios:
+            continue
+        worst = max(ratios, key=ratios.get)
+        splits = [n for _, _, n in found.values() if n]
+        count = str(max(splits)) if min(splits) == max(splits) else f"{min(splits)}–{max(splits)}"
+        better = f"{sum(r < 1 for r in ratios.values())} of {len(ratios)}"
+        values = [f"{np.median(list(ratios.values())):.3f}", f"{ratios[worst]:.3f} ({worst})"]
+        lines.append([other, better, *values, count])
+    return markdown(["other method", "better on", "median ratio", "worst ratio", "splits"], lines)
+
+
+def _densities(section, ours):
+    """Return how the predictive densities and intervals of a table compare."""
+    methods = [
+        m for m in (ours, *section.others) if any(section.values(d, m, "NLL") for d in section.data)
     ]
-    return (
-        "Intervals and densities of CatBoost are those of its loss `RMSEWithUncertainty`. The "
-        f"negative log density is smaller than CatBoost's on {better['NLL']} tables, the CRPS on "
-        f"{better['CRPS']}. Between 93 and 97 % of the test targets are inside the 95 % intervals "
-        f"on {near[0]} tables (CatBoost: {near[1]})."
-    )
+    lines = []
+    for method in methods:
+        known = [d for d in section.data if section.values(d, method, "NLL")]
+        inside = [section.mean(d, method, "95 % coverage") for d in known]
+        cells = []
+        for score in ("NLL", "CRPS"):
+            pairs = [section.pair(d, ours, method, score) for d in known]
+            better = sum(one < other for one, other in pairs)
+            cells.append("–" if method == ours else f"{better} of {len(known)}")
+        near = sum(0.93 <= share <= 0.97 for share in inside)
+        cells += [f"{np.mean(inside):.3f}", f"{near} of {len(known)}"]
+        lines.append([f"**{method}**" if method == ours else method, *cells])
+    return [
+        "Predictive densities: on how many data sets ours has the smaller negative log density "
+        "(NLL) and CRPS, and the share of test targets inside the 95 % intervals. Those of "
+        "CatBoost are of its loss `RMSEWithUncertainty`; the other methods have none by default.",
+        "",
+        *markdown(
+            ["method", "ours better, NLL", "CRPS", "mean coverage", "coverage .93 to .97"], lines
+        ),
+    ]
 
 
 def speed(rows):
@@ -292,9 +338,8 @@ def groups(rows):
     ]
     return [
         "Draws of 100 rows and 60 columns in clusters of correlation .9 to 1, one to three "
-        "of them active, nothing given. A set counts as the cluster it lies in. The R "
-        "package susieR was not at hand: SuSiE is the reference implementation of its algorithm in "
-        "`benchmarks/group.py`. Knockoffs are those of hidimstat.",
+        "of them active, nothing given. A set counts as the cluster it lies in. susieR is the R "
+        "package with its defaults, called draw by draw; knockoffs are those of hidimstat.",
         "",
         *markdown(["method", *scores, "draws"], lines),
         _measured(section),
@@ -383,22 +428,46 @@ def narx(rows):
     ]
 
 
-def scale(rows):
-    section = Section(rows, "scale")
-    lines = [
-        [row["data"], row["method"], ", ".join(f"{v:.3g} {k}" for k, v in row["scores"].items())]
-        for row in section.rows
-    ]
-    dask = "Dask was not measured with this code."
-    if any(row["method"] == "two workers" for row in section.rows):
-        dask = (
-            "Dask: the share of the speed of two plain processes, each with half of the rows, that "
-            "two workers reach."
+def dask(rows):
+    section = Section(rows, "dask")
+    lines = []
+    for row in section.rows:
+        there, here, off = (row["scores"][k] for k in ("seconds", "one process", "difference"))
+        lines.append(
+            [row["data"], f"{here:.3g}", f"{there:.3g}", f"{here / there:.2f}", f"{off:.0e}"]
         )
+    heads = ["what", "one process, s", "two workers, s", "speed-up", "largest difference"]
     return [
-        f"Seconds of the wall clock, the second of two runs. {dask}",
+        "Rows in a Dask array on a local cluster of two workers with one thread each, beside the "
+        "same rows as a NumPy array in one process: seconds of the wall clock of one fit. The "
+        "difference is that of predicted means, in standard deviations of the target.",
         "",
-        *markdown(["what", "where", "result"], lines),
+        *markdown(heads, lines),
+        _measured(section),
+    ]
+
+
+def device(rows):
+    section = Section(rows, "device")
+    lines = []
+    for row in section.rows:
+        scores = row["scores"]
+        there, here = scores["seconds"], scores.get("NumPy", math.nan)
+        cells = [_short(there), _short(here), "–" if math.isnan(here) else f"{here / there:.1f}"]
+        cells += [
+            f"{scores[name]:.0e}" if name in scores else "–"
+            for name in ("difference", "std difference")
+        ]
+        lines.append([row["data"], *cells])
+    names = ", ".join(dict.fromkeys(row["method"] for row in section.rows))
+    heads = ["what", "GPU, s", "NumPy, s", "speed-up", "means apart", "stds apart"]
+    return [
+        f"Rows in torch tensors on one {names}, beside NumPy with all cores of the same machine: "
+        "seconds of the wall clock, the second of two runs on the GPU. Means are compared in "
+        "standard deviations of the target, standard deviations relative to each other, and the "
+        "largest difference is given. Where NumPy would take minutes it was not run.",
+        "",
+        *markdown(heads, lines),
         _measured(section),
     ]
 
@@ -415,7 +484,8 @@ PARTS = {
     "rvm": ("Relevance vector machines", relevance_vectors),
     "groups": ("Selection among correlated columns", groups),
     "narx": ("Dynamic systems", narx),
-    "scale": ("GPU and Dask", scale),
+    "dask": ("Dask", dask),
+    "device": ("GPU", device),
 }
 
 
@@ -439,12 +509,11 @@ def page(rows):
     for name, (title, write) in PARTS.items():
         here = {"narx": ("narx settings",)}.get(name, (name,))
         if any(row["section"] in here for row in rows):
-            command = "device --write" if name == "scale" else f"suite --sections {name}"
             out += [
                 f"## {title}",
                 "",
                 *write(rows),
-                f"Command: `python3 dev.py bench {command}`.",
+                f"Command: `python3 dev.py bench suite --sections {name}`.",
                 "",
             ]
     lines = [*out, f"Versions: {', '.join(versions)}."]
@@ -463,6 +532,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rows", default=ROWS)
     parser.add_argument("--output", default=PAGE)
+    parser.add_argument("--merge", nargs="*", default=[], metavar="FILE", help="rows to add first")
     options = parser.parse_args()
+    if options.merge:
+        merge(options.rows, options.merge)
     Path(options.output).write_text(page(read_rows(options.rows)), encoding="utf-8")
     print(f"{options.output} written")

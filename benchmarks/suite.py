@@ -11,12 +11,16 @@ left out. The first split of everything comes first, and cells that took long be
 shorter ones. The sections are
 
     accuracy  nine regression sets, 10 splits          classes  seven sets of labels, 5 splits
-    tables    32 tables with categories and gaps, 3 splits, `table_model()` and CatBoost
+    tables    34 tables with categories and gaps, 3 splits, `table_model()` and five others
     speed     seconds of a default fit over the number of rows
-    rvm       evidence and time beside fastrvm         groups   beside SuSiE, knockoffs and abess
+    rvm       evidence and time beside fastrvm         groups   beside susieR, knockoffs and abess
     narx      Silverbox, cascaded tanks and two systems with hysteresis
+    dask      fits on two Dask workers and in one process, and how far their models are apart
+    device    fits on a GPU and with NumPy, and how far their models are apart
 
-All methods have their defaults and one thread. The scripts of the sections' names print more.
+All methods have their defaults and one thread; NumPy beside a GPU has all cores. Times of dask and
+device are of the wall clock: run these two alone, with one job. The R package susieR needs Rscript.
+The scripts of the sections' names print more.
 """
 
 from __future__ import annotations
@@ -25,20 +29,25 @@ import argparse
 import datetime
 import json
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+from sklearn.datasets import make_friedman1
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import accuracy
+import anywhere
 import group
 import rvm
 import tables
@@ -49,6 +58,7 @@ from sparsebayes import (
     ForwardRegressor,
     GroupSpikeSlabRegressor,
     NARXRegressor,
+    PartitionedRVMRegressor,
     RVMRegressor,
     SparseGPClassifier,
     SparseGPRegressor,
@@ -209,7 +219,7 @@ def _rvm(name, case, n, seed):
 
 
 def group_cells():
-    others = {"SuSiE sets": "own reference", "knockoffs, FDR 0.1": "hidimstat", "abess": "abess"}
+    others = {"susieR": "susieR", "knockoffs, FDR 0.1": "hidimstat", "abess": "abess"}
     for method in ("credible sets", "selection, FDR 0.1", *others):
         for seed in range(20 if method.startswith("knockoffs") else 100):
             run = partial(_groups, method, 2 * seed)
@@ -219,13 +229,13 @@ def group_cells():
 
 def _groups(method, seed):
     X, y, _, active, _, copies = group._clusters(seed)
-    started = time.process_time()
+    started, seconds = time.process_time(), None
     if method == "credible sets":
         found = GroupSpikeSlabRegressor().fit(X, y).credible_sets()
     elif method == "selection, FDR 0.1":
         found = GroupSpikeSlabRegressor().fit(X, y).select(0.1)
-    elif method == "SuSiE sets":
-        found = group._susie(X, y)
+    elif method == "susieR":
+        found, seconds = _susie(X, y)
     elif method == "abess":
         from abess import LinearRegression
 
@@ -236,12 +246,33 @@ def _groups(method, seed):
         model = ModelXKnockoff(random_state=0)
         model.fit_importance(X, y)
         found = np.flatnonzero(model.fdr_selection(fdr=0.1))
-    seconds = time.process_time() - started
+    seconds = time.process_time() - started if seconds is None else seconds
     places = [int(np.atleast_1d(part)[0]) // copies for part in found]
     truth = {int(a) // copies for a in active}
     wrong = float(np.mean([place not in truth for place in places])) if places else 0.0
     missed = 1.0 - len(set(places) & truth) / len(truth)
     return {"missed clusters": missed, "false discoveries": wrong, "CPU s": seconds}
+
+
+SUSIE = """
+suppressMessages(library(susieR))
+data <- as.matrix(read.csv(commandArgs(TRUE)[1], header = FALSE))
+warm <- susie(data[, -1], data[, 1])  # what is loaded at the first call does not count
+used <- system.time(model <- susie(data[, -1], data[, 1]))
+cat(sum(used[1:2]), "\\n")
+for (set in model$sets$cs) cat(set - 1, "\\n")
+"""
+
+
+def _susie(X, y):
+    """Return the credible sets of susieR with its defaults, and the CPU seconds of its call."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.csv"
+        np.savetxt(path, np.column_stack([y, X]), delimiter=",", fmt="%.17g")
+        command = ["Rscript", "-e", SUSIE, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    first, *sets = done.stdout.splitlines()
+    return [np.array(line.split(), dtype=int) for line in sets], float(first)
 
 
 PUBLISHED = {  # free-run errors of the benchmark sets' own page
@@ -410,6 +441,70 @@ def _rms(error):
     return float(np.sqrt(np.mean(np.square(error))))
 
 
+# Many rows.
+
+
+def dask_cells():
+    if find_spec("distributed") is None:
+        return
+    cases = {
+        "forward selection, 10^6 rows, 100 of 500 functions": (_steps, _forward_of_many, 10**6),
+        "partitioned RVM, 5,000 rows": (_friedman, _partitioned, 5000),
+    }
+    for data, case in cases.items():
+        yield Cell("dask", data, "two workers", 0, partial(_dask, *case))
+
+
+def _steps(n):
+    return anywhere.rows(n, 0)
+
+
+def _friedman(n):
+    return make_friedman1(n, noise=1.0, random_state=0)
+
+
+def _forward_of_many(**where):
+    return ForwardRegressor("rbf", gamma=2.0, candidates=500, max_terms=100)
+
+
+def _partitioned(**where):
+    return PartitionedRVMRegressor(kernel="rbf", gamma=0.1, schedule="split-merge", **where)
+
+
+def _dask(draw, make, n):
+    """Fit rows in this process and on two workers: seconds, and how far predictions are apart."""
+    import dask.array as da
+    from distributed import Client, LocalCluster, wait
+
+    X, y = draw(n)
+    started = time.perf_counter()
+    here = make(n_jobs=1).fit(X, y)
+    serial = time.perf_counter() - started
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    with LocalCluster(**options) as cluster, Client(cluster) as client:
+        rows = da.from_array(X, chunks=(n // 20, X.shape[1])).persist()
+        wait(rows)
+        client.run(make, client=None)  # the library is imported before the clock runs
+        started = time.perf_counter()
+        there = make(client=client).fit(rows, y)
+        parallel = time.perf_counter() - started
+    off = np.max(np.abs(here.predict(X[:10_000]) - there.predict(X[:10_000]))) / np.std(y)
+    return {"seconds": parallel, "one process": serial, "difference": float(off)}
+
+
+def device_cells():
+    if find_spec("torch") is None:
+        return
+    import device
+    import torch
+
+    if torch.cuda.is_available():
+        name = torch.cuda.get_device_name(0)
+        for what in device.ON_PAGE:
+            run = partial(device.measure, what, "cuda")
+            yield Cell("device", device.WORK[what][0], name, 0, run)
+
+
 SECTIONS = {
     "accuracy": accuracy_cells,
     "classes": class_cells,
@@ -418,6 +513,8 @@ SECTIONS = {
     "rvm": rvm_cells,
     "groups": group_cells,
     "narx": narx_cells,
+    "dask": dask_cells,
+    "device": device_cells,
 }
 
 
@@ -425,8 +522,19 @@ SECTIONS = {
 
 
 def is_possible(cell):
-    """Whether the package of a cell is here."""
-    return cell.package in ("published", "own reference") or find_spec(cell.package) is not None
+    """Return whether the package of a cell is installed."""
+    if cell.package == "susieR":
+        return bool(_susie_version())
+    return cell.package == "published" or find_spec(cell.package) is not None
+
+
+@cache
+def _susie_version():
+    if shutil.which("Rscript") is None:
+        return ""
+    command = ["Rscript", "-e", 'cat(as.character(packageVersion("susieR")))']
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return f"susieR {done.stdout}" if done.returncode == 0 else ""
 
 
 def execute(cell):
@@ -436,13 +544,16 @@ def execute(cell):
     row = {"section": cell.section, "data": cell.data, "method": cell.method, "seed": cell.seed}
     row["ours"] = cell.package == "sparsebayes"
     try:
-        with threadpool_limits(1), warnings.catch_warnings():
+        threads = None if cell.section == "device" else 1
+        with threadpool_limits(threads), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             scores = cell.run()
     except Exception as error:  # one failed cell must not cost the others
         return {**row, "failed": f"{type(error).__name__}: {error}"}
     row["scores"] = {name: float(f"{value:.5g}") for name, value in scores.items()}
-    if not row["ours"] and cell.package not in ("published", "own reference"):
+    if cell.package == "susieR":
+        row["version"] = _susie_version()
+    elif not row["ours"] and cell.package != "published":
         row["version"] = package_version(
             {"sklearn": "scikit-learn"}.get(cell.package, cell.package)
         )

@@ -73,3 +73,41 @@ def test_errors_of_the_test_record_do_not_choose_a_setting():
 def test_the_page_is_that_of_its_rows():
     """If not: python3 dev.py bench-page."""
     assert page.PAGE.read_text("utf-8") == page.page(page.read_rows(page.ROWS))
+
+
+def test_rows_of_other_files_replace_those_of_the_same_cell(tmp_path):
+    here, there = tmp_path / "here.jsonl", tmp_path / "there.jsonl"
+    _write(here, "mine", [5.0, 6.0], True)
+    _write(there, "mine", [4.0], True)
+    _write(there, "yours", [3.0], False)
+    page.merge(here, [there])
+    found = {(r["method"], r["seed"]): r["scores"]["RMSE"] for r in page.read_rows(here)}
+    assert found == {("mine", 0): 4.0, ("mine", 1): 6.0, ("yours", 0): 3.0}
+    assert len(here.read_text().splitlines()) == 3
+
+
+def test_tables_are_compared_on_the_splits_that_both_methods_have(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    for method, nll in [("table_model", [1.0, 9.0]), ("CatBoost", [2.0])]:
+        for seed, value in enumerate(nll):
+            numbers = {"RMSE": value, "NLL": value, "CRPS": value, "95 % coverage": 0.95}
+            numbers["CPU s"] = 1.0
+            ours = method == "table_model"
+            page.append(path, "tables", "set", method, numbers, ours=ours, seed=seed)
+    text = page.page(page.read_rows(path))
+    assert "| CatBoost | 1 of 1 | 0.500 | 0.500 (set) | 1 |" in text
+    assert "| CatBoost | 1 of 1 | 1 of 1 | 0.950 | 1 of 1 |" in text
+
+
+def test_dask_and_devices_are_shown_with_the_difference_of_their_models(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    numbers = {"seconds": 2.0, "one process": 3.0, "difference": 1e-9}
+    page.append(path, "dask", "many rows", "two workers", numbers)
+    numbers = {"seconds": 0.5, "NumPy": 20.0, "difference": 1e-8, "std difference": 2e-7}
+    page.append(path, "device", "a fit", "a GPU", numbers)
+    page.append(path, "device", "a long fit", "a GPU", {"seconds": 4.0})
+    text = page.page(page.read_rows(path))
+    assert "| many rows | 3 | 2 | 1.50 | 1e-09 |" in text
+    assert "| a fit | 0.5 | 20 | 40.0 | 1e-08 | 2e-07 |" in text
+    assert "| a long fit | 4 | – | – | – | – |" in text
+    assert "on one a GPU" in text
