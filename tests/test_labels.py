@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from scipy.special import expit
 
 from sparsebayes import (
@@ -65,6 +66,18 @@ def test_weights_are_repetition_and_those_above_one_are_no_further_observations(
     np.testing.assert_allclose(repeated[repeated > 0], _observations(X, y, weight))
     assert np.sum(_observations(X, y, np.full(120, 2.5))) == pytest.approx(120)
     np.testing.assert_array_equal(_observations(X, y, np.full(120, 0.3)), np.full(120, 0.3))
+
+
+def test_sparse_rows_are_discrete_like_the_same_dense_ones():
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(-2, 3, (60, 8)).astype(float), np.arange(60) % 2
+    weight = rng.uniform(0.1, 5.0, 60)
+    np.testing.assert_array_equal(_observations(X, y, weight), weight)
+    for scale in (1.0, rng.standard_normal(X.shape)):  # not discrete: fewer observations
+        dense = _observations(scale * X, y, weight)
+        sparse = merge_labelled_duplicates(Data(csr_array(scale * X), y, weight)).counts
+        np.testing.assert_array_equal(sparse, dense)
+    assert np.sum(dense) < 61
 
 
 @pytest.mark.parametrize("right", [0.7, 0.95, 1.0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -233,13 +234,22 @@ def is_discrete(data: Data, distinct: np.ndarray, total: np.ndarray) -> bool:
         return True
     rows = np.sort(distinct)[:: -(-len(distinct) // _SAMPLE)]
     X = data.take(rows)
-    if issparse(X):
-        return False
     often = np.sum(total) > _MANY_TIMES * len(distinct)
     return all(
         2 * len(np.unique(column)) < len(rows) or (often and np.all(column == np.round(column)))
-        for column in to_numpy(X).T
+        for column in _columns(X)
     )
+
+
+def _columns(X: Any) -> Iterator[np.ndarray]:
+    """Yield the values of each column; of a sparse matrix one zero stands for all."""
+    if not issparse(X):
+        yield from to_numpy(X).T
+        return
+    X = X.tocsc()
+    for start, end in pairwise(X.indptr):
+        values = X.data[start:end]
+        yield values if end - start == X.shape[0] else np.append(values, 0.0)
 
 
 class _DistinctRows(NamedTuple):
