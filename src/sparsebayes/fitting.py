@@ -119,12 +119,14 @@ class Fit:
     @cached_property
     def predictor(self) -> Predictor:
         """The fitted function with calibrated variances."""
-        return self.model.scaled(np.square(self.calibration))
+        with np.errstate(over="ignore"):  # an infinite variance is refused by the fit
+            return self.model.scaled(np.square(self.calibration))
 
     @cached_property
     def predictive_noise(self) -> Noise:
         """The noise of new observations, calibrated."""
-        return self.noise.scaled(np.square(self.calibration), self.tail_factor)
+        with np.errstate(over="ignore"):
+            return self.noise.scaled(np.square(self.calibration), self.tail_factor)
 
     def values(self, X: Array) -> np.ndarray:
         """Return the function at rows X, of a local process its global part."""

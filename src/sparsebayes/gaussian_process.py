@@ -97,6 +97,8 @@ def exact_fit(problem: Problem) -> Fit:
         weight,
         process.posterior.noise_variance * scale * scale,
     )
+    with np.errstate(over="ignore"):  # an infinite variance is refused by the fit
+        amplitude = process.amplitude * scale * scale
     fit = gaussian_fit(
         process.posterior,
         process.lam * level,
@@ -105,7 +107,7 @@ def exact_fit(problem: Problem) -> Fit:
         units=Units(scale, noise.n),
         kernel=problem.choice,
         data=data,
-        added=ResidualProcess(basis, process.L, process.amplitude * scale * scale),
+        added=ResidualProcess(basis, process.L, amplitude),
         loo=loo,
         stop_reason=StopReason.ALL_CANDIDATES,
         notes=notes,

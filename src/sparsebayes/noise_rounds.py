@@ -334,7 +334,7 @@ def _around_function(last: Round, tail: Tail) -> Tail:
     loo = last.loo
     noise = np.broadcast_to(loo.noise_variance, loo.gap.shape)
     rows = np.flatnonzero((loo.weight > 0.0) & np.isfinite(noise))
-    noise = noise[rows]
+    noise = np.maximum(noise[rows], np.finfo(np.float64).tiny)  # that of 1e-150 may underflow
     function = np.maximum(loo.variance[rows] - noise, 0.0)
     return fit_noise_tail(loo.residual[rows], function, noise, loo.weight[rows], tail)
 

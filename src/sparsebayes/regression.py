@@ -13,7 +13,9 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from scipy.sparse import issparse
 
+from ._array import to_numpy
 from .calibration import MOST_ROWS, calibrate
 from .data import Data
 from .fitting import ConstantTarget, Fit, Method, Note
@@ -33,6 +35,7 @@ from .predict import loo_density
 from .problem import Problem, with_chosen_kernel
 
 _MOST_SIGNAL = 4.0  # variance of a process over that of the target, at most
+_CHECKED = 3  # training rows at which variances have to be numbers
 _MOST_COMPARED = 500  # rows of a kernel matrix with which new rows are compared
 
 
@@ -111,7 +114,23 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
             return replace(fit, notes=(Note(message, ConstantTarget),))
     if problem.purpose != "trial" or method.calibrates_trials:
         fit = calibrate(method, last, fit, with_kernel)
+    if problem.purpose == "fit":
+        _check_variances(problem.rows, fit)
     return fit.within_budget(problem.reporter) if problem.purpose == "fit" else fit
+
+
+def _check_variances(data: Data, fit: Fit) -> None:
+    """Raise a ValueError where float64 cannot represent the variance of a prediction."""
+    X = data.take(data.used[:_CHECKED])
+    X = np.asarray(X.toarray() if issparse(X) else to_numpy(X), dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        variance = fit.predictor.moments(X)[1] + fit.predictive_noise.level
+    if not np.all(np.isfinite(variance)):
+        raise ValueError(
+            "The variance of predictions overflows float64: y is too large, or too large in "
+            "comparison with the columns of X. Rescale y, for example with "
+            "sklearn.compose.TransformedTargetRegressor."
+        )
 
 
 def _with_factors_note(problem: Problem, fit: Fit) -> Fit:

@@ -183,6 +183,13 @@ def test_a_target_whose_squares_overflow_is_refused(model, y):
         model.fit(X, y)
 
 
+def test_a_variance_that_overflows_is_refused():
+    # The leave-one-out errors of one column are 1e4 times as large as the noise that is given.
+    model = GroupARDRegressor(noise_variance=1e292, fit_intercept=False)
+    with pytest.raises(ValueError, match="variance of predictions overflows float64"):
+        model.fit(X[:, :1], 1e150 * np.random.default_rng(0).standard_normal(len(X)))
+
+
 @pytest.mark.parametrize(
     "model",
     [
