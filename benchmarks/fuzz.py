@@ -49,6 +49,7 @@ from sparsebayes.posterior import laplace_posterior
 from tests import registry
 
 MOVED = 0.1  # nats
+IDLE = 25  # steps in which the evidence of a fit at rest does not move
 PATIENCE = 20  # seconds to wait for a second of CPU
 KINDS = ("crash", "hang", "numpy", "nan", "variance", "evidence", "moves")
 
@@ -75,6 +76,32 @@ PROBLEM = {
     "weight": [None, None, None, "zeros", "whole", "tiny", "large", "spread"],
     "container": ["float64", "float64", "float64", "float32", "int", "sparse", "frame"],
     "n_classes": [2, 2, 3],
+}
+# Rarer problems: what they change in a plain one. They came later, and numbers below FIRST_RARE keep
+# the problems that they had before.
+FIRST_RARE = 702_000
+RARE = {
+    "weights of 1e-8 to 1e8": {"weight": "wide"},
+    "equal weights": {"weight": "threes"},
+    "target of 1e175": {"y_scale": 1e175},
+    "constant target of 1e200": {"y": "constant", "y_scale": 1e200},
+    "offset of 1e12": {"y_shift": 1e12, "y_scale": 1.0},
+    "offset of the inputs": {"x_shift": 1e8},
+    "strings": {"y_type": "strings"},
+    "whole target": {"y_type": "whole", "y_scale": 10.0},
+    "column": {"y_type": "column"},
+    "blocks": {"container": "blocks"},
+    "four classes": {"n": 80, "d": 30, "n_classes": 4, "weight": "wide"},
+    "rare class": {"n": 200, "d": 2, "y": "rare"},
+    "two rows of a class": {"n": 30, "y": "rare"},
+    "square": {"n": 30, "d": 30},
+    "wide": {"n": 20, "d": 60},
+    "many rows": {"n": 400, "d": 4},
+    "tails": {"params": {"likelihood": "student"}},
+    "noise of the inputs": {"params": {"noise_variance": "input"}},
+    "tails of the noise": {"params": {"likelihood": "student", "noise_variance": "input"}},
+    "noise of the rows": {"params": {"noise_variance": "rows"}},
+    "all neighbours": {"n": 800, "d": 2, "params": {"neighbours": 800}},
 }
 # Parameters that are drawn, by estimator.
 ESTIMATORS = {
@@ -119,7 +146,21 @@ def draw(name, number):
         if key in chosen or key in ALWAYS
     }
     problem["seed"] = number
-    return problem
+    return rarer(name, problem) if number >= FIRST_RARE else problem
+
+
+def rarer(name, problem):
+    """The problem, or in one of three cases a rare one."""
+    rng = np.random.default_rng([problem["seed"], SEEDS[name], 1])
+    possible = getattr(sb, name.split("+")[0])().get_params()
+    kinds = [kind for kind in RARE if set(RARE[kind].get("params", ())) <= possible.keys()]
+    if "+neighbours" not in name:
+        kinds.remove("all neighbours") if "all neighbours" in kinds else None
+    kind = kinds[rng.integers(len(kinds))]
+    if rng.random() > 1 / 3:
+        return problem
+    params = {**problem["params"], **RARE[kind].get("params", {})}
+    return {**problem, **RARE[kind], "params": params, "kind": kind}
 
 
 def data(problem, classes):
@@ -158,10 +199,14 @@ def data(problem, classes):
         y = np.ones(n)
     elif problem["y"] == "outlier":
         y[0] += 100.0
+    elif problem["y"] == "rare":
+        y = np.where(np.arange(n) < 2, 1.0 + np.arange(n), y - np.max(y))
     elif problem["y"] == "a column":
         y = columns[:, 0].copy()
-    X = X / size * problem["x_scale"]
-    if classes:
+    X = (X / size + problem.get("x_shift", 0.0)) * problem["x_scale"]
+    if classes and problem["y"] == "rare":
+        y = (y > 0).astype(int)
+    elif classes:
         edges = np.quantile(y, np.arange(1, problem["n_classes"]) / problem["n_classes"])
         y = np.searchsorted(edges, y, side="right" if problem["y"] == "constant" else "left")
         y = np.array(["one", "two", "three", "four"])[y] if problem["y"] == "sine" else y
@@ -176,6 +221,8 @@ def data(problem, classes):
         "tiny": rng.uniform(0.0, 1e-3, n),
         "large": rng.uniform(0.0, 1e3, n),
         "spread": 10.0 ** rng.uniform(-8, 2, n),
+        "wide": 10.0 ** rng.uniform(-8, 8, n),
+        "threes": np.full(n, 3.0),
     }[problem["weight"]]
     return X, y, weight
 
@@ -187,6 +234,8 @@ def contained(X, container, sparse):
             return X.astype(np.float32)
     if container == "int":
         return np.round(X / (np.max(np.abs(X)) or 1.0) * 10).astype(int)
+    if container == "blocks":
+        return np.array_split(X, 3)
     if container == "sparse":
         return csr_array(X) if sparse else X
     if container == "frame":
@@ -194,6 +243,15 @@ def contained(X, container, sparse):
 
         return pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
     return X
+
+
+def typed(y, kind):
+    """y as the user might hand it over."""
+    if kind == "strings":
+        return y.astype(str)
+    if kind == "whole":
+        return y if y.dtype.kind in "OU" else np.round(y).astype(int)
+    return y[:, None] if kind == "column" else y
 
 
 def make(name, problem):
@@ -210,8 +268,13 @@ def make(name, problem):
     if isinstance(params.get("gamma"), float):
         # In units of the inputs; beyond 1e300 there is no such number.
         params["gamma"] = float(np.clip(params["gamma"] / problem["x_scale"] ** 2, 1e-290, 1e290))
-    if "noise_variance" in params and params["noise_variance"] != "learn":
-        params["noise_variance"] *= problem["y_scale"] ** 2
+    with np.errstate(over="ignore"):
+        unit = float(np.square(problem["y_scale"]))
+    if params.get("noise_variance") == "rows":
+        rng = np.random.default_rng(problem["seed"])
+        params["noise_variance"] = rng.uniform(0.01, 0.1, problem["n"]) * unit
+    elif params.get("noise_variance", "learn") not in ("learn", "input"):
+        params["noise_variance"] *= unit
         if not 0 < params["noise_variance"] < np.inf:
             params.pop("noise_variance")
     return getattr(sb, name.split("+")[0])(**params)
@@ -223,16 +286,19 @@ def judge(name, problem):
     X, y, weight = data(problem, is_classifier(model))
     if getattr(model, "kernel", None) == "precomputed":
         X = X @ X.T
-    X = contained(X, problem["container"], get_tags(model).input_tags.sparse)
+    given = contained(X, problem["container"], get_tags(model).input_tags.sparse)
+    X = X if problem["container"] == "blocks" else given
     found = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             weight = weight if has_fit_parameter(model, "sample_weight") else None
-            args = (X, y) if weight is None else (X, y, weight)
+            args = (given, typed(y, problem.get("y_type")))
+            args = args if weight is None else (*args, weight)
             model.fit(*args)
+            y = np.round(y).astype(int) if problem.get("y_type") == "whole" else y
             found += answers(model, X, y, weight)
-            found += goes_on(model, name, problem, args)
+            found += goes_on(model, name, problem, args, (X, y, weight))
         except Exception as error:
             refused = in_words(error)
             detail = f"{type(error).__name__}: {error} {where(error)}"
@@ -313,8 +379,17 @@ def answers(model, X, y, weight):
     return found
 
 
+def one_level(model):
+    """Whether the noise is normal and the same for all rows."""
+    variance = getattr(model, "noise_variance", "learn")
+    same = np.ndim(variance) == 0 and variance != "input"
+    return bool(same) and getattr(model, "likelihood", "") != "student"
+
+
 def independent(model):
     """Whether the prior is a precision for each weight, learnt, beside Gaussian noise."""
+    if not one_level(model):
+        return False
     name = type(model).__name__
     exact = name in ("RVMRegressor", "PartitionedRVMRegressor")
     exact |= (
@@ -398,7 +473,8 @@ def whitened(model, X, y, weight):
 def evidence(model, X, y, weight):
     """log_evidence_ against the dense formula, where the prior is a precision for each weight."""
     forward = type(model).__name__ == "ForwardRegressor"
-    if not (independent(model) or (forward and (model.refit is None or model.kernel is None))):
+    forward = forward and (model.refit is None or model.kernel is None) and one_level(model)
+    if not (independent(model) or forward):
         return []
     parts = whitened(model, X, y, weight)
     if parts is None:
@@ -420,12 +496,13 @@ def evidence(model, X, y, weight):
     return []
 
 
-def goes_on(model, name, problem, args):
+def goes_on(model, name, problem, args, plain):
     """Whether a fit that says it converged would have gone on.
 
     Which functions are chosen is a search with many ends, and a smaller tol may lead to another.
     That the numbers are at rest is another matter: for the functions that were chosen, precisions
-    and noise are moved on by a method that has nothing to do with the solver.
+    and noise are moved on by a method that has nothing to do with the solver. `args` are as they
+    were handed over, `plain` the same arrays without a container.
     """
     if not getattr(model, "converged_", False) or "tol" not in model.get_params():
         return []
@@ -435,13 +512,14 @@ def goes_on(model, name, problem, args):
         return []
     if isinstance(model, sb.SparseGPClassifier):  # one step, to one variance, which is no precision
         return []
-    X, y, weight = (*args, None)[:3]
+    if not is_classifier(model) and not one_level(model):  # rounds of fits, each with other weights
+        return []
     if independent(model):
-        moved = climbed(model, X, y, weight)
+        moved = climbed(model, *plain)
     elif name in ("RVMClassifier", "PartitionedRVMClassifier"):
-        moved = iterated(model, X, y, weight)
+        moved = iterated(model, *plain)
     elif name == "BackfittingClassifier" and (model.prior, model.variance_) == ("ard", "exact"):
-        moved = bound_climbed(model, X, y, weight)
+        moved = bound_climbed(model, *plain)
     else:
         again = make(name, problem).set_params(tol=model.tol / 100)
         if "max_iter" in model.get_params():  # it need not end, but may not lead elsewhere
@@ -553,7 +631,11 @@ def bound_climbed(model, X, y, weight):
 
 
 def iterated(model, X, y, weight):
-    """How far MacKay's re-estimates (Tipping 2001) of labels move the Laplace evidence."""
+    """How far MacKay's re-estimates (Tipping 2001) of labels move the Laplace evidence.
+
+    They end where the evidence is at rest. Their map is no ascent: of two similar functions with
+    equal precisions its fixed point is one that rounding leaves after a hundred idle steps.
+    """
     moved = 0.0
     for H, counts, alpha in binary(model, X, y, weight):
         weight = counts[:, 1]
@@ -566,7 +648,7 @@ def iterated(model, X, y, weight):
             with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
                 new = np.where(determined > 1e-9, determined / p.mean**2, np.inf)
             new = np.clip(new, floor, 1e12 * np.maximum(floor, 1e-300) / 1e-8)
-            if np.max(np.abs(np.log(new / alpha)), initial=0.0) < 1e-6:
+            if np.ptp(values[-IDLE:]) < 1e-3 * MOVED and len(values) >= IDLE:
                 break
             alpha, start = new, (p.mean, p.intercept)
         moved += values[-1] - values[0]
@@ -654,6 +736,8 @@ def show(counts, lines, seconds, refused):
     heads = ("problems", "refused", *KINDS, "s each")
     print(f"\n{'':32}" + "".join(f"{head:>9}" for head in heads))
     for name, times in seconds.items():
+        if not times:
+            continue
         row = "".join(f"{counts[name, kind] or '.':>9}" for kind in heads[1:-1])
         print(f"{name:32}{len(times):>9}{row}{np.mean(times):>9.2f}")
     total = "".join(f"{sum(counts[n, kind] for n in seconds):>9}" for kind in heads[1:-1])
@@ -662,7 +746,12 @@ def show(counts, lines, seconds, refused):
         if kind == "refused" and not refused:
             continue
         for number, detail in entries:
-            print(f"{kind:9} --only {name} --seed {number} --n 1   # {detail[:150]}")
+            print(line(name, number, kind, detail))
+
+
+def line(name, number, kind, detail):
+    """One failure, and the arguments that repeat it."""
+    return f"{kind:9} --only {name} --seed {number} --n 1   # {detail[:150]}"
 
 
 def main():
@@ -674,6 +763,7 @@ def main():
     parser.add_argument("--limit", type=float, default=30.0, help="CPU seconds for one problem")
     parser.add_argument("--lines", type=int, default=5, help="lines shown of each kind of failure")
     parser.add_argument("--refused", action="store_true", help="show refusals too")
+    parser.add_argument("--each", action="store_true", help="show failures as they are found")
     args = parser.parse_args()
     names = [name for name in ESTIMATORS if name.startswith(args.only)]
     if args.only in ESTIMATORS:
@@ -684,6 +774,9 @@ def main():
     counts, lines, seconds = Counter(), defaultdict(list), {name: [] for name in names}
     for name, number, found, took in campaign(jobs, args.jobs, args.limit):
         seconds[name].append(took)
+        if args.each:
+            for kind, detail in [entry for entry in found if entry[0] in KINDS]:
+                print(line(name, number, kind, detail), flush=True)
         for kind in {kind for kind, _ in found}:
             counts[name, kind] += 1
         for kind, detail in found:

@@ -68,6 +68,9 @@ FOUND = [
     ("SparseGPRegressor+neighbours", 140471),  # weights of variances of 1e-310: NaN
     ("SparseGPRegressor+neighbours", 141044),  # variances left out beyond float64: overflow
     ("SparseGPRegressor+neighbours", 141181),  # no residual that says something of the tails: NaN
+    ("SparseGPRegressor+neighbours", 700739),  # a noise variance that underflows: 0/0
+    ("GroupARDRegressor", 701954),  # a calibrated variance beyond float64: NaN
+    ("SparseGPRegressor", 701354),  # an amplitude beyond float64: NaN
 ]
 
 
