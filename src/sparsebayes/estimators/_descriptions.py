@@ -53,10 +53,16 @@ def complete_docstring(cls: type) -> None:
 
 
 @cache
-def _entries(lines: str) -> tuple[Entry, ...]:
-    """Return the entries in the lines of a section."""
-    matches = _ENTRY.finditer(lines)
-    return tuple(Entry(tuple(m[1].split(", ")), m[2] or "", m[3].strip()) for m in matches)
+def _sections(docstring: str) -> dict[str, tuple[Entry, ...]]:
+    """Return the entries of the sections of a docstring."""
+    sections = _SECTION.finditer(inspect.cleandoc(docstring))
+    return {section[1]: tuple(_entries(section[2])) for section in sections}
+
+
+def _entries(lines: str) -> Iterator[Entry]:
+    """Yield the entries in the lines of a section."""
+    for m in _ENTRY.finditer(lines):
+        yield Entry(tuple(m[1].split(", ")), m[2] or "", m[3].strip())
 
 
 def _complete(
@@ -78,8 +84,7 @@ def _complete(
 def _inherited(cls: type, title: str, name: str) -> Entry | None:
     """Return the entry of the nearest base class that describes a name."""
     for base in cls.__mro__[1:]:
-        for section in _SECTION.finditer(inspect.cleandoc(base.__doc__ or "")):
-            for entry in _entries(section[2]) if section[1] == title else ():
-                if name in entry.names:
-                    return entry
+        for entry in _sections(base.__doc__ or "").get(title, ()):
+            if name in entry.names:
+                return entry
     return None
