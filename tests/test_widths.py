@@ -190,6 +190,19 @@ def test_all_rows_as_centres_are_the_exact_process(family, bound):
     )
 
 
+@pytest.mark.parametrize("family", ["matern52", "laplacian", "sum"])
+def test_parts_that_share_memory_have_the_evidence_of_parts_that_do_not(family):
+    X, T = np.random.default_rng(0).standard_normal((2, 30, 2))
+    lengths, rows = np.zeros(5 if family == "sum" else 2), (slice(20), slice(20, 29), slice(30))
+    point, memory = (lengths, np.zeros(2), np.zeros(2)), []
+    shared = [ExactEvidence(X[part], T[part], family, memory=memory) for part in rows]
+    for _ in range(2):
+        for part, evidence in zip(rows, shared, strict=True):
+            alone = ExactEvidence(X[part], T[part], family)(*point)
+            for one, other in zip(evidence(*point), alone, strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
 def test_exact_evidence_is_that_of_scikit_learn():
     X, T, _ = problem(n=30, q=1)
     kernel = ConstantKernel(2.0) * RBF(np.exp(LOG_LENGTH)) + WhiteKernel(0.3)

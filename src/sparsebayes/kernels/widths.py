@@ -834,12 +834,10 @@ class _Parts:
     def __init__(self, data: _Data, family: str, rows: np.ndarray, whole: int, part: int) -> None:
         single = len(rows) <= whole
         parts = np.array_split(rows, 1 if single else max(2, len(rows) // part))
+        memory: list[np.ndarray] = []
         self.parts = [
             ExactEvidence(
-                data.X[part],
-                data.T[part],
-                family,
-                weight=data.subset_weight(part),
+                data.X[part], data.T[part], family, weight=data.subset_weight(part), memory=memory
             )
             for part in map(np.sort, parts)
         ]
