@@ -217,7 +217,15 @@ def _cells_of_settings(quick: bool) -> list[Cell]:
     narrow |= {
         f"width {share}": (Rule(), share, "standardised", True) for share in (0.1, 0.025, 0.015)
     }
-    counts = {"Cpu": 20, "Boston": 5, "Sinc": 5, "Friedman#1": 1, "Abalone": 1}
+    early = {
+        f"width {share}, evidence {tol}": (Rule(stop="evidence", tol=tol), share)
+        for share, tol in ((1.4, 0.03), (1.4, 0.01), (1.5, 0.1), (1.6, 0.1))
+    }
+    more = {
+        "Cpu": narrow,
+        "Friedman#1": {name: (*some, "standardised", True) for name, some in early.items()},
+    }
+    counts = {"Cpu": 20, "Boston": 5, "Sinc": 5, "Friedman#1": 3, "Abalone": 1}
     return [
         Cell(
             "settings",
@@ -227,7 +235,7 @@ def _cells_of_settings(quick: bool) -> list[Cell]:
             partial(with_rule, data, *reading, seed),
         )
         for data, count in ({"Cpu": 1} if quick else counts).items()
-        for name, reading in (readings | (narrow if data == "Cpu" else {})).items()
+        for name, reading in (readings | more.get(data, {})).items()
         if not (name.startswith(("inputs", "raw")) and data in ("Sinc", "Friedman#1"))
         for seed in range(count)
     ]
@@ -343,7 +351,6 @@ PAPER = Paper(
         ("6", "BasicRVM RMSE"),
         ("6", f"{BY_RULE} RMSE"),
         ("6", "BasicRVM #RV"),
-        ("6", f"{BY_RULE} #RV"),
     ),
     picture="figure 2",
     targets=tuple(

@@ -360,7 +360,7 @@ PAPER = Paper(
         ),
     ),
     headline=(
-        *(("2", method) for method in METHODS),
+        *(("2", method) for method in ("RVM", "bRVM", "bRVM, library")),
         *(("3", method) for method in ("RVM", "bRVM", "bRVM, library")),
     ),
     picture="figure 3",

@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from sparsebayes import __version__
@@ -207,8 +206,7 @@ def _execute(paper: str, cell: Cell) -> tuple[str, Cell, Values | None, float, s
     started = time.process_time()
     try:
         with threadpool_limits(1), warnings.catch_warnings():
-            # A cell reports convergence as a value; hundreds of warnings would hide the rest.
-            warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.simplefilter("ignore")  # hundreds of them would hide what a cell reports
             values = cell.run()
     except Exception as error:  # one failed cell must not cost hours of others
         return paper, cell, None, time.process_time() - started, f"{type(error).__name__}: {error}"

@@ -7,8 +7,10 @@ numbers, so that no number on a page is typed in:
 - ``<<picture>>``: the figure of the table that the paper names as its picture;
 - ``<<verdicts>>``: one line per table and figure, with the number of values that agree;
 - ``<<code>>``: how many repetitions were measured with which code;
-- ``<<1 | Abalone | Forward MSE>>``: our mean of one line, by table, row and column;
-- ``<<settings>>``: the settings that were tried for figures that do not agree.
+- ``<<1 | Abalone | Forward MSE>>``: our mean of one line, by table, row and column, and the number
+  of digits as a fourth part where it is not four;
+- ``<<settings>>``: for printed values that do not agree, the closest of the settings tried;
+- ``<<tried>>``: all settings tried for values that were expected to agree and do not.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from . import PAPERS
@@ -53,6 +55,7 @@ def page(shown: Reproduced) -> str:
         "verdicts": verdict_table,
         "code": code_sentence,
         "settings": settings_table,
+        "tried": tried_tables,
     }
 
     def fill(match: re.Match[str]) -> str:
@@ -64,15 +67,11 @@ def page(shown: Reproduced) -> str:
 
 def overview(papers: Sequence[Reproduced]) -> str:
     """Return the page that lists the papers."""
-    lines = [
-        "| paper | printed values within two standard errors | expected to be reproducible |",
-        "|---|---:|---:|",
-    ]
+    lines = ["| paper | expected to agree | partly | not expected |", "|---|---:|---:|---:|"]
     for shown in papers:
         compared = [line for outcome in shown.outcomes for line in outcome.compared]
-        hoped = [line for line in compared if line.printed and line.printed.reproducible == "yes"]
         title = f"[{shown.paper.title}]({shown.paper.name}.md), {shown.paper.reference}"
-        lines.append(f"| {title} | {_share(compared)} | {_share(hoped)} |")
+        lines.append(f"| {title} | {' | '.join(_shares(compared))} |")
     template = (TEMPLATES / "overview.md").read_text("utf-8")
     names = "\n".join(shown.paper.name for shown in papers)
     return _wrapped(template.replace("<<papers>>", "\n".join(lines)).replace("<<names>>", names))
@@ -81,8 +80,8 @@ def overview(papers: Sequence[Reproduced]) -> str:
 def headline_table(shown: Reproduced) -> str:
     """Return the headline lines of a paper as a table."""
     out = [
-        "| | | printed | ours | repetitions | difference, standard errors |",
-        "|---|---|---:|---:|---:|---:|",
+        "| | | printed | ours | repetitions | difference, standard errors | expected to agree |",
+        "|---|---|---:|---:|---:|---:|---|",
     ]
     for outcome in shown.outcomes:
         for line in outcome.lines:
@@ -92,29 +91,26 @@ def headline_table(shown: Reproduced) -> str:
 
 
 def verdict_table(shown: Reproduced) -> str:
-    """Return one line per table and figure of a paper."""
+    """Return one line per table and figure of a paper: how many values agree, by expectation."""
     out = [
-        "| | | verdict | within two standard errors | of those expected to be reproducible |",
-        "|---|---|---|---:|---:|",
+        "| | | expected to agree | partly | not expected |",
+        "|---|---|---:|---:|---:|",
     ]
     for o in shown.outcomes:
-        if not o.lines:  # a figure without numbers
-            continue
-        hoped = [line for line in o.compared if line.printed and line.printed.reproducible == "yes"]
-        cells = (o.table.label, o.table.title, o.verdict, _share(o.compared), _share(hoped))
-        out.append("| " + " | ".join(cells) + " |")
+        if o.compared:
+            out.append(f"| {o.table.label} | {o.table.title} | {' | '.join(_shares(o.compared))} |")
     return "\n".join(out)
 
 
 def code_sentence(shown: Reproduced) -> str:
-    """Return which code measured the lines of a page, and whether that is the present code."""
+    """Return which code measured the lines of a page, and what the present code is."""
     codes = Counter(line.code for outcome in shown.outcomes for line in outcome.measured)
-    current = shown.outcomes[0].code
-    total = sum(codes.values())
-    if set(codes) <= {current}:
-        return f"All {total} lines were measured with the present code (digest `{current}`)."
     parts = ", ".join(f"{n} with `{code}`" for code, n in codes.most_common())
-    return f"Of {total} lines, {parts} were measured; the present code has the digest `{current}`."
+    current = shown.outcomes[0].code
+    return (
+        f"Lines by the code that measured them: {parts}. The page was written by code with the "
+        f"digest `{current}`."
+    )
 
 
 def picture(shown: Reproduced) -> str:
@@ -133,36 +129,97 @@ def picture(shown: Reproduced) -> str:
     return ""
 
 
-def settings_table(shown: Reproduced) -> str:
-    """Return, for each printed value that was searched for, the setting that comes closest."""
-    out = [
-        "| | | printed | our setting | closest | its values | agree: before, after | tried |",
-        "|---|---|---:|---:|---|---:|---:|---:|",
-    ]
+@dataclass(frozen=True)
+class _Search:
+    """Printed values of one column on one data set, ours, and those of other settings."""
+
+    data: str
+    column: str
+    own: dict[str, Line]
+    tried: dict[str, dict[str, Line]]
+
+    @property
+    def agrees(self) -> bool:
+        return all(line.agrees for line in self.own.values())
+
+    @property
+    def fails_expectation(self) -> bool:
+        hoped = [n for n in self.own.values() if n.printed and n.printed.reproducible == "yes"]
+        return any(not line.agrees for line in hoped)
+
+    @property
+    def printed(self) -> dict[str, Printed]:
+        return {value: line.printed for value, line in self.own.items() if line.printed}
+
+    def ordered(self) -> list[str]:
+        """Return the settings, the closest first."""
+        return sorted(self.tried, key=lambda setting: _order(self.tried[setting], self.printed))
+
+
+def _searches(shown: Reproduced) -> list[_Search]:
     lines = {(o.table.number, ln.row, ln.column): ln for o in shown.outcomes for ln in o.lines}
+    searches = []
     for data, column, places in shown.paper.targets:
         own = {value: lines[place] for value, place in places.items()}
-        printed = {value: line.printed for value, line in own.items() if line.printed}
         tried: dict[str, dict[str, Line]] = {}
         for (table, row, name), line in lines.items():
             group, _, setting = row.partition(": ")
-            for value in printed:
+            for value, printed in ((v, ln.printed) for v, ln in own.items() if ln.printed):
                 if (table, group, name) == ("settings", data, f"{column} {value}") and line.n:
-                    compared = replace(line, printed=printed[value])
-                    tried.setdefault(setting, {})[value] = compared
-        if not tried:
+                    tried.setdefault(setting, {})[value] = replace(line, printed=printed)
+        searches.append(_Search(data, column, own, tried))
+    return searches
+
+
+def settings_table(shown: Reproduced) -> str:
+    """Return, for the values that do not agree, the setting that comes closest to each."""
+    out = [
+        "| | | printed | our setting | closest of those tried | its values | agree | tried |",
+        "|---|---|---:|---:|---|---:|---:|---:|",
+    ]
+    for search in _searches(shown):
+        if search.agrees or not search.tried:
             continue
-        best = min(tried, key=lambda setting: _order(tried[setting], printed))
+        best = search.ordered()[0]
+        after = search.tried[best]
         cells = (
-            _several({value: found.mean for value, found in printed.items()}),
-            _several({value: line.mean for value, line in own.items()}),
+            _several({value: found.mean for value, found in search.printed.items()}),
+            _several({value: line.mean for value, line in search.own.items()}),
             best,
-            _several({value: line.mean for value, line in tried[best].items()}),
-            f"{_share(list(own.values()))}, {_share(list(tried[best].values()))}",
-            str(len(tried)),
+            _several({value: line.mean for value, line in after.items()}),
+            f"{_share(list(search.own.values()))}, then {_share(list(after.values()))}",
+            str(len(search.tried)),
         )
-        out.append(f"| {data} | {column} | " + " | ".join(cells) + " |")
-    return "\n".join(out) if len(out) > 2 else "(Not run yet.)"
+        out.append(f"| {search.data} | {search.column} | " + " | ".join(cells) + " |")
+    if len(out) > 2:
+        return "\n".join(out)
+    return "All values that settings were searched for agree with the setting fixed beforehand."
+
+
+def tried_tables(shown: Reproduced) -> str:
+    """Return every setting tried for values that were expected to agree and do not."""
+    parts = []
+    for search in _searches(shown):
+        if not search.fails_expectation:
+            continue
+        values = list(search.own)
+        wanted = [f"{found.mean:.4g}" for found in search.printed.values()]
+        out = [
+            f"| {search.data}, {search.column} | {' | '.join(values)} | repetitions |",
+            "|---|" + "---:|" * (len(values) + 1),
+            f"| printed | {' | '.join(wanted)} | |",
+        ]
+        for name, lines in [
+            ("our setting", search.own),
+            *((setting, search.tried[setting]) for setting in search.ordered()),
+        ]:
+            means = [f"{lines[v].mean:.4g}" if v in lines else "–" for v in values]
+            counts = {line.n for line in lines.values()}
+            out.append(f"| {name} | {' | '.join(means)} | {max(counts)} |")
+        parts.append("\n".join(out))
+    return "\n\n".join(parts) or (
+        "Every value that was expected to agree is within two standard errors."
+    )
 
 
 def _order(found: dict[str, Line], printed: dict[str, Printed]) -> tuple[int, float]:
@@ -193,26 +250,35 @@ def _cells(outcome: Outcome, line: Line) -> tuple[str, ...]:
     column = line.column
     if outcome.table.value and not column.endswith(outcome.table.value):
         column = f"{column}, {outcome.table.value}"
-    return line.row, column, printed, ours, str(line.n), away
+    expected = "–" if line.printed is None else line.printed.reproducible
+    return line.row, column, printed, ours, str(line.n), away, expected
 
 
 def _ours(shown: Reproduced, place: str) -> str:
     """Return our mean of a line that a template names by table, row and column."""
-    number, row, column = (part.strip() for part in place.split("|"))
+    number, row, column, *digits = (part.strip() for part in place.split("|"))
     for outcome in shown.outcomes:
         for line in outcome.lines:
             if (outcome.table.number, line.row, line.column) == (number, row, column):
-                return _value(line.mean, None) if line.n else "(not run)"
+                return _value(line.mean, None, *map(int, digits)) if line.n else "(not run)"
     known = number in {outcome.table.number for outcome in shown.outcomes}
     if known and number in ("settings", "sizes"):
         return "(not run)"
     raise ValueError(f"The template of {shown.paper.name!r} names {place!r}, which is no line.")
 
 
+def _shares(lines: Sequence[Line]) -> list[str]:
+    """Return how many lines agree: of those expected to, partly expected and not expected."""
+    return [
+        _share([line for line in lines if line.printed and line.printed.reproducible == kind])
+        for kind in ("yes", "partly", "no")
+    ]
+
+
 def _share(lines: Sequence[Line]) -> str:
     return f"{sum(line.agrees for line in lines)} of {len(lines)}" if lines else "–"
 
 
-def _value(mean: float, sd: float | None) -> str:
-    digits = 4 if abs(mean) < 1e4 else 5
+def _value(mean: float, sd: float | None, digits: int = 4) -> str:
+    digits = digits if abs(mean) < 10**digits else digits + 1
     return f"{mean:.{digits}g}" if sd is None else f"{mean:.{digits}g} ± {sd:.2g}"

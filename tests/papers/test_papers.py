@@ -2,6 +2,7 @@ import ast
 import pickle
 import re
 import shutil
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from papers import PAPERS, benshimon2006, load_paper, pages, sun2006
 from papers import __main__ as command
 from papers.__main__ import main
 from papers.data import list_datasets
-from papers.frame import Store, outcome, run_cells
+from papers.frame import Cell, Measured, Paper, Printed, Store, Table, outcome, run_cells
+from papers.show import Reproduced
 
 FOLDER = Path(__file__).parents[2] / "papers"
 
@@ -189,3 +191,47 @@ def test_the_list_of_data_names_origin_and_folders(capsys, monkeypatch, tmp_path
     assert "from: Harrison and Rubinfeld (1978)" in shown
     assert "not found: boston.csv" in shown
     assert str(tmp_path / "cache") in shown
+
+
+def _shown(own, tried, expected):
+    """Return a paper of one printed value, ours, and those of other settings."""
+    printed = {("1", "set", "A"): Printed(1.0, None, expected, "", n=100)}
+    numbers = {("1", "set", "A"): own}
+    numbers |= {("settings", f"set: {name}", "A error"): value for name, value in tried.items()}
+    known = {place: Measured(value, 0.1, 25, "old") for place, value in numbers.items()}
+    rows = [("1", "set", "A"), *(("settings", f"set: {name}", "A") for name in tried)]
+
+    def cells(number, quick):
+        return [Cell(table, row, column, 0, dict) for table, row, column in rows if table == number]
+
+    tables = (
+        Table("1", "errors", partial(cells, "1"), value="error"),
+        Table("settings", "other settings", partial(cells, "settings")),
+    )
+    targets = (("set", "A", {"error": ("1", "set", "A")}),)
+    paper = Paper("lrols", "A paper", "", "", tables, targets=targets)
+    store = Store("nowhere", "lrols", True)
+    outcomes = [outcome(t, t.cells(False), store, printed, None, known) for t in tables]
+    return Reproduced(paper, outcomes, False)
+
+
+def test_settings_are_listed_for_values_that_were_expected_to_agree_and_do_not():
+    tried = {"wide": 2.0, "narrow": 1.01}
+    shown = _shown(own=1.5, tried=tried, expected="yes")
+    text = pages.tried_tables(shown)
+    order = ["printed | 1 |", "our setting | 1.5 | 25", "narrow | 1.01 | 25", "wide | 2 | 25"]
+    assert sorted(order, key=text.index) == order
+    row = "| set | A | error 1 | error 1.5 | narrow | error 1.01 | 0 of 1, then 1 of 1 | 2 |"
+    assert row in pages.settings_table(shown)
+    shown = _shown(own=1.5, tried=tried, expected="no")
+    assert "Every value that was expected to agree" in pages.tried_tables(shown)
+    assert row in pages.settings_table(shown)
+    shown = _shown(own=1.01, tried=tried, expected="yes")
+    assert "Every value that was expected to agree" in pages.tried_tables(shown)
+    assert "All values" in pages.settings_table(shown)
+
+
+def test_values_that_agree_are_counted_by_what_was_expected():
+    shown = _shown(own=1.0, tried={}, expected="partly")
+    assert "| Table 1 | errors | – | 1 of 1 | – |" in pages.verdict_table(shown)
+    assert "| – | 1 of 1 | – |" in pages.overview([shown])
