@@ -573,7 +573,7 @@ class _Search:
         points = []
         lost = not _found_no_signal(first) and first.value < rough.value - _DISCARD_MARGIN_NATS
         if family == "auto" and (every or not lost):  # the others are nearer to it than the sum
-            points = [first if f == "matern52" else self.learn(f, ard) for f in AUTO_FAMILIES]
+            points = self.smooth(first, ard, every)
         if not (every or any(map(_found_no_signal, points))):  # which saw more rows
             points = [point for point in points if point.value > rough.value - _DISCARD_MARGIN_NATS]
         # With fewer rows it is refined on all of them, or is on all of them already.
@@ -586,6 +586,17 @@ class _Search:
             return [rough]  # the others are nearer to this one than this one to the sum
         tried += [self.ascend(point, _TRY) for point in points[1:]]
         return [*self.best_smooth(tried), rough]
+
+    def smooth(self, middle: _Point, ard: bool, every: bool) -> list[_Point]:
+        """Return the smooth families, of which Matern 5/2 is learnt already.
+
+        Where Matern 3/2, which is rougher, is better, the Gaussian kernel, which is smoother, would
+        be worse, and it is not learnt.
+        """
+        rougher = self.learn("matern32", ard)
+        better = rougher.value > middle.value and not _found_no_signal(middle)
+        smoother = [] if better and not every else [self.learn("rbf", ard)]
+        return [*smoother, middle, rougher]
 
     def best_so_far(self, points: list[_Point]) -> _Point:
         """Return the best of points of a search that has no time left to compare them."""
