@@ -6,6 +6,7 @@ import signal
 import sys
 from contextlib import suppress
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -522,6 +523,41 @@ def test_folds_that_are_done_in_time_are_scored(table, capsys, monkeypatch):
     command = ["compare", str(table), "--target", "y", "--models", "linear", "--time-budget", "2"]
     assert main(command) == 0
     assert re.search(r"^linear +\d.*\(2 of 5 folds\)$", capsys.readouterr().out, re.M)
+
+
+def test_without_time_for_the_fit_the_report_shows_the_model_of_a_fold(
+    table, tmp_path, capsys, monkeypatch
+):
+    import time
+
+    from sparsebayes import RVMRegressor
+
+    def slow(model, *args, **kwargs):
+        time.sleep(1.0)
+        return fit(model, *args, **kwargs)
+
+    fit = RVMRegressor.fit
+    monkeypatch.setattr(RVMRegressor, "fit", slow)
+    report, n = tmp_path / "report.html", len(pd.read_csv(table))
+    command = ["compare", str(table), "--target", "y", "--cv", "1", "--models", "linear"]
+    partly = f"fitted to {n - round(n / 4)} of"
+    for seconds, is_partial in (("2", True), ("60", False)):
+        assert main([*command, "--report", str(report), "--time-budget", seconds]) == 0
+        assert (partly in capsys.readouterr().out) is is_partial
+        assert (partly in report.read_text()) is is_partial
+
+
+def test_time_for_the_fit_of_the_report_is_kept():
+    from sparsebayes.cli.compare import _reserved
+    from sparsebayes.cli.comparison import Score
+
+    folds = [(np.arange(75), np.arange(75, 100))]
+    scores = [Score("linear", {"nll": 1.0}, fold_seconds=3.0), Score("auto", {"nll": 2.0})]
+    data, options = SimpleNamespace(task="regression"), SimpleNamespace(report="report.html")
+    assert _reserved(scores, data, options, folds, 20.0) == pytest.approx(3.0 * (100 / 75) ** 2)
+    assert _reserved(scores, data, options, folds, 4.0) == 0.0  # it would not be enough
+    assert _reserved([], data, options, folds, 20.0) == 0.0
+    assert _reserved(scores, data, SimpleNamespace(report=None), folds, 20.0) == 0.0
 
 
 def test_demo_runs_for_numbers_and_classes(tmp_path, capsys):

@@ -7,13 +7,16 @@ import sys
 import time
 import warnings
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..models import CLASSES, REGRESSION, choices
 from .checks import check_models, check_packages, check_writable, parse_settings
 from .prepared import PreparedTable, TableOptions, prepare, print_notes, shown_settings
 from .progress import Steps
 from .tables import Table, read_table
+
+if TYPE_CHECKING:
+    from .comparison import Fold, Score
 
 _IRIS = """\
 from sklearn.datasets import load_iris
@@ -65,29 +68,58 @@ def demo(options: argparse.Namespace) -> None:
 
 def compare_on(data: PreparedTable, options: argparse.Namespace) -> None:
     """Compare models on a prepared table; print a line for each, and write the report."""
-    from .comparison import Layout, Score, best, cells, head, make_folds, remarks
+    from .comparison import best, make_folds, remarks
 
-    names = options.models.split(",") if options.models else None
-    candidates = choices(data.task, names)
     folds = make_folds(data.y, data.task, options.cv, options.test_share, options.seed)
     # The baseline, fitted to all rows, reports how the columns are interpreted and encoded.
     baseline = data.make_model("baseline").fit(data.frame, data.target, data.weight)
     print_notes([*data.notes, *baseline.notes_])
-    n_inputs, n_fit = len(baseline.get_feature_names_out()), len(folds[0][0])
+    n_inputs = len(baseline.get_feature_names_out())
     split = f"{len(folds)} folds" if len(folds) > 1 else f"{len(folds[0][1]):,} held-out rows"
     print(
         f"{data.title}: {len(data.y):,} rows, {n_inputs} inputs, target {data.options.target} "
         f"({data.task}); {split}\n"
     )
+    started = time.perf_counter()
+    scores = _compare_models(data, options, folds, n_inputs, started)
+    winner = best(scores, data.task)
+    if winner is None:
+        raise ValueError("No model could be fitted; see the messages above.")
+    print(f"\nlowest {'NLL' if data.task == REGRESSION else 'log-loss'}: {winner.model}")
+    density = "NLL: mean negative log density; " if data.task == REGRESSION else ""
+    print(f"{density}terms: basis functions or columns in the model (mixture: of all its members)")
+    for line in remarks(scores):
+        print(line)
+    _hint_at_logarithm(data)
+    if options.report:
+        _write_report(data, options, folds, scores, _seconds_left(options, started))
+
+
+def _seconds_left(options: argparse.Namespace, started: float) -> float:
+    return float(options.time_budget - (time.perf_counter() - started))
+
+
+def _compare_models(
+    data: PreparedTable,
+    options: argparse.Namespace,
+    folds: list[Fold],
+    n_inputs: int,
+    started: float,
+) -> list[Score]:
+    """Score each model, and print a line for it."""
+    from .comparison import Layout, Score, cells, head
+
+    names = options.models.split(",") if options.models else None
+    candidates = choices(data.task, names)
     layout = Layout.for_terminal(data.task)
     line = layout.line(head(data.task))
     print(f"{line}\n{'-' * len(line)}", flush=True)
     scores: list[Score] = []
-    start = time.perf_counter()
     with Steps(len(candidates) * len(folds)) as steps:
         for number, choice in enumerate(candidates, start=1):
-            seconds = options.time_budget - (time.perf_counter() - start)
-            reason = "" if names else choice.unsuited(n_fit, n_inputs)
+            seconds = _seconds_left(options, started)
+            seconds -= _reserved(scores, data, options, folds, seconds)
+            reason = "" if names else choice.unsuited(len(folds[0][0]), n_inputs)
             if seconds <= 0:
                 reason = reason or _out_of_time(options)
             messages: list[str] = []
@@ -105,25 +137,56 @@ def compare_on(data: PreparedTable, options: argparse.Namespace) -> None:
             print(line, flush=True)
             for text in messages:
                 print(f"sparsebayes: warning: {score.model}: {text}", file=sys.stderr)
-    winner = best(scores, data.task)
-    if winner is None:
-        raise ValueError("No model could be fitted; see the messages above.")
-    print(f"\nlowest {'NLL' if data.task == REGRESSION else 'log-loss'}: {winner.model}")
-    density = "NLL: mean negative log density; " if data.task == REGRESSION else ""
-    print(f"{density}terms: basis functions or columns in the model (mixture: of all its members)")
-    for line in remarks(scores):
-        print(line)
-    _hint_at_logarithm(data)
-    if options.report:
-        from .report import write_table_report
+    return scores
 
-        shown = best(scores, data.task, own=True) or winner
+
+def _reserved(
+    scores: list[Score],
+    data: PreparedTable,
+    options: argparse.Namespace,
+    folds: list[Fold],
+    seconds: float,
+) -> float:
+    """Return the time to keep for the fit of the report; 0 where the time left is too short."""
+    from .comparison import best, refit_seconds
+
+    shown = best(scores, data.task, own=True) if options.report else None
+    needed = 0.0 if shown is None else refit_seconds(shown, folds)
+    return needed if needed < seconds else 0.0
+
+
+def _write_report(
+    data: PreparedTable,
+    options: argparse.Namespace,
+    folds: list[Fold],
+    scores: list[Score],
+    seconds: float,
+) -> None:
+    """Write the report of the best model, fitted to all rows if so many seconds are enough."""
+    from .comparison import OutOfTime, best, refit_seconds, time_limit
+    from .report import write_table_report
+
+    shown = best(scores, data.task, own=True) or best(scores, data.task)
+    assert shown is not None
+    model, is_partial = shown.fitted, True
+    if refit_seconds(shown, folds) < seconds:
         with Steps(1) as steps:
             steps.next(f"fitting {shown.model} to all rows for the report")
-            model = data.make_model(shown.model).fit(data.frame, data.target, data.weight)
-        settings = shown_settings(options, data.options)
-        write_table_report(options.report, data, scores, model, folds, settings)
-        print(f"report written to {options.report}")
+            try:
+                with time_limit(seconds):
+                    model = data.make_model(shown.model).fit(data.frame, data.target, data.weight)
+                    is_partial = False
+            except OutOfTime:
+                model = shown.fitted
+    n_rows = len(folds[-1][0]) if is_partial else None
+    settings = shown_settings(options, data.options)
+    write_table_report(options.report, data, scores, model, folds, settings, n_rows=n_rows)
+    print(f"report written to {options.report}")
+    if n_rows is not None:
+        print(
+            f"its figures show {shown.model} fitted to {n_rows:,} of {len(data.y):,} rows: for the "
+            f"fit to all rows there was no time left of --time-budget {options.time_budget:g}"
+        )
 
 
 def _check(options: argparse.Namespace) -> None:

@@ -77,6 +77,7 @@ class Score:
     fitted: Any = None  # the model of the last fold
     reason: str = ""
     folds: str = ""  # number of folds, if the time was used up before all were done
+    fold_seconds: float = 0.0  # mean time of a fold
 
 
 def make_folds(
@@ -165,7 +166,14 @@ def measure(
         held_out,
         model,
         folds=done,
+        fold_seconds=took / len(parts),
     )
+
+
+def refit_seconds(score: Score, folds: list[Fold]) -> float:
+    """Return how long the fit of a model to all rows may take, judged by its folds."""
+    train, test = folds[0]
+    return score.fold_seconds * ((len(train) + len(test)) / len(train)) ** 2
 
 
 def hold_out(

@@ -51,10 +51,11 @@ def write_table_report(
     folds: list[Fold],
     settings: dict[str, Any],
     saved: str | None = None,
+    n_rows: int | None = None,
 ) -> None:
     """Write scores of models on held-out rows, and figures of one model fitted to all rows.
 
-    `saved` is the file of the model.
+    `saved` is the file of the model; `n_rows` says to how many rows it was fitted if not to all.
     """
     shown = best(scores, data.task, own=True) or scores[0]
     last = model.estimator_[-1]
@@ -83,7 +84,7 @@ def write_table_report(
     among = "" if len(scores) == 1 else f", the model of sparsebayes with the lowest {measure}"
     subtitle = (
         f"{data.title}: {len(data.y):,} rows, {data.frame.shape[1]} columns; {split}. The figures "
-        f"show {name}{among}."
+        f"show {name}{among}{'' if n_rows is None else f', fitted to {n_rows:,} of the rows'}."
     )
     title = f"Predicting {target}"
     write(path, title, subtitle, [section for section in sections if section])
