@@ -39,8 +39,8 @@ from . import digest
 from .kept import read_kept, write_kept
 
 # Repetitions of every line that are run before any more of another line.
-_STAGES = (1, 3, 10, 20, 50)
-_SEARCHED = ("settings", "sizes")  # tables that search for printed values: after the others
+_STAGES = (1, 3, 10, 20)
+_SEARCHED = ("settings", "sizes")  # tables that search for printed values
 UNKNOWN = "unknown"  # code of lines without a digest
 _Done = TypeVar("_Done")
 Values = dict[str, Any]
@@ -333,10 +333,12 @@ def run_cells(
     """Run the cells that their stores lack and return the reasons of failures by paper and key.
 
     The cells of all papers share one pool of `jobs` processes. The first repetition of every line
-    comes first, then those up to the third, the tenth and so on, so that a run that ends early has
-    measured each line. Among them, tables that search for settings come last, and cells that took
-    long before come before shorter ones, so that no long one is left for the end. After `minutes`
-    no further cell is started, and none that took longer before than the time that is left.
+    comes first, then those up to the third, the tenth and the twentieth, so that a run that ends
+    early has measured each line. Tables that search for settings are one such stage behind. Within
+    a stage, cells that took long before come before shorter ones, so that no long one is left for
+    the end; after the twentieth repetition the short ones come first, so that most lines are soon
+    complete. After `minutes` no further cell is started, and none that took longer before than the
+    time that is left.
     """
     stores = {store.paper: store for store, _ in work}
     todo = [
@@ -348,8 +350,10 @@ def run_cells(
 
     def turn(task: tuple[str, Cell]) -> tuple[int, bool, float, int]:
         paper, cell = task
-        stage = sum(cell.seed >= end for end in _STAGES)
-        return stage, cell.table in _SEARCHED, -stores[paper].expected(cell), cell.seed
+        searched = cell.table in _SEARCHED
+        stage = sum(cell.seed >= end for end in _STAGES) + (searched and cell.seed > 0)
+        expected = stores[paper].expected(cell)
+        return stage, searched, expected if stage >= len(_STAGES) else -expected, cell.seed
 
     def is_in_time(task: tuple[str, Cell]) -> bool:
         time_left = 60.0 * minutes - (time.monotonic() - started)

@@ -338,18 +338,20 @@ def test_results_of_another_machine_are_merged(fake, capsys):
     assert main(["fake", "--merge", "nowhere.gz"]) == 2
 
 
-def test_every_line_comes_before_more_repetitions_and_searches_come_last(fake):
+def test_every_line_comes_before_more_repetitions_and_searches_are_a_stage_behind(fake):
     def cell(table, row, seed):
         return Cell(table, row, "", seed, partial(measure, f"{table} {row}", seed))
 
     store = Store("reproduce", "fake", False)
-    store.add(cell("1", "long", 9), {}, 7.0)
-    store.add(cell("1", "short", 9), {}, 1.0)
-    chosen = [cell("settings", "new", 0)]
-    chosen += [cell("1", row, seed) for row in ("short", "long") for seed in (2, 1, 0)]
+    for row, seconds in (("long", 7.0), ("short", 1.0)):
+        store.add(cell("1", row, 99), {}, seconds)
+    chosen = [cell("settings", "new", seed) for seed in (0, 1)]
+    chosen += [cell("1", row, seed) for row in ("short", "long") for seed in (21, 3, 1, 0)]
     run_cells([(store, chosen)])
-    first = [("1 long", 0), ("1 short", 0), ("settings new", 0)]
-    assert LOG == [*first, ("1 long", 1), ("1 long", 2), ("1 short", 1), ("1 short", 2)]
+    assert LOG == [
+        *(("1 long", 0), ("1 short", 0), ("settings new", 0), ("1 long", 1), ("1 short", 1)),
+        *(("1 long", 3), ("1 short", 3), ("settings new", 1), ("1 short", 21), ("1 long", 21)),
+    ]
 
 
 def test_a_cell_that_would_not_be_done_in_time_is_not_started(fake):
