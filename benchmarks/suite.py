@@ -29,14 +29,11 @@ import argparse
 import datetime
 import json
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
 import warnings
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -51,6 +48,7 @@ import anywhere
 import group
 import rvm
 import tables
+from _susie import susie, susie_version
 from page import ROWS, commit, package_version
 
 from papers.data import load_california, load_cascaded_tanks, load_silverbox
@@ -235,7 +233,7 @@ def _groups(method, seed):
     elif method == "selection, FDR 0.1":
         found = GroupSpikeSlabRegressor().fit(X, y).select(0.1)
     elif method == "susieR":
-        found, seconds = _susie(X, y)
+        found, seconds = susie(X, y)
     elif method == "abess":
         from abess import LinearRegression
 
@@ -252,27 +250,6 @@ def _groups(method, seed):
     wrong = float(np.mean([place not in truth for place in places])) if places else 0.0
     missed = 1.0 - len(set(places) & truth) / len(truth)
     return {"missed clusters": missed, "false discoveries": wrong, "CPU s": seconds}
-
-
-SUSIE = """
-suppressMessages(library(susieR))
-data <- as.matrix(read.csv(commandArgs(TRUE)[1], header = FALSE))
-warm <- susie(data[, -1], data[, 1])  # what is loaded at the first call does not count
-used <- system.time(model <- susie(data[, -1], data[, 1]))
-cat(sum(used[1:2]), "\\n")
-for (set in model$sets$cs) cat(set - 1, "\\n")
-"""
-
-
-def _susie(X, y):
-    """Return the credible sets of susieR with its defaults, and the CPU seconds of its call."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "rows.csv"
-        np.savetxt(path, np.column_stack([y, X]), delimiter=",", fmt="%.17g")
-        command = ["Rscript", "-e", SUSIE, str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-    first, *sets = done.stdout.splitlines()
-    return [np.array(line.split(), dtype=int) for line in sets], float(first)
 
 
 PUBLISHED = {  # free-run errors of the benchmark sets' own page
@@ -524,17 +501,8 @@ SECTIONS = {
 def is_possible(cell):
     """Return whether the package of a cell is installed."""
     if cell.package == "susieR":
-        return bool(_susie_version())
+        return bool(susie_version())
     return cell.package == "published" or find_spec(cell.package) is not None
-
-
-@cache
-def _susie_version():
-    if shutil.which("Rscript") is None:
-        return ""
-    command = ["Rscript", "-e", 'cat(as.character(packageVersion("susieR")))']
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return f"susieR {done.stdout}" if done.returncode == 0 else ""
 
 
 def execute(cell):
@@ -552,7 +520,7 @@ def execute(cell):
         return {**row, "failed": f"{type(error).__name__}: {error}"}
     row["scores"] = {name: float(f"{value:.5g}") for name, value in scores.items()}
     if cell.package == "susieR":
-        row["version"] = _susie_version()
+        row["version"] = susie_version()
     elif not row["ours"] and cell.package != "published":
         row["version"] = package_version(
             {"sklearn": "scikit-learn"}.get(cell.package, cell.package)
