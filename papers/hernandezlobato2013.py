@@ -432,7 +432,7 @@ def draw_design(results: Results) -> Any:
     """Error over the number of rows."""
     figure, ax = make_figure()
     for (plan, _), values in results.items():
-        mean = np.mean([v["curve"] for v in values], axis=0)
+        mean = np.mean([v["curve"] for v in values if "curve" in v], axis=0)
         style = "--" if plan.endswith("random") else "-"
         ax.plot(np.arange(SIZES[0], SIZES[0] + len(mean)), mean, style, label=plan)
     ax.set(xlabel="rows", ylabel="error", ylim=(0, None))
