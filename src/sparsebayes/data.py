@@ -14,6 +14,7 @@ from scipy.sparse import issparse
 from ._array import is_torch, to_numpy
 from .kernels import Box
 from .rows import HashJob, Job, RowBlocks, Rows, is_dask, row_hashes
+from .rows._base import Chunk
 from .rows.device import TensorRows, find_device, rows_on
 
 
@@ -159,7 +160,7 @@ class Data:
 class _BoxJob(Job):
     """The box that the rows of positive weight span, over chunks (X, y, weight or None)."""
 
-    def read(self, index: int, chunk: Any) -> Box:
+    def read(self, index: int, chunk: Chunk) -> Box:
         """Return the box of one chunk."""
         X, weight = chunk[0], chunk[-1]
         if weight is not None and not np.all(weight > 0):

@@ -8,6 +8,7 @@ registration. An entry has a description, a task and the largest table that the 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,7 +98,7 @@ class ModelChoice:
         return SparseTargetTransform(model, target_transform=transform)
 
 
-def refuse_unknown(cls: Any, parameters: Any) -> None:
+def refuse_unknown(cls: Any, parameters: Iterable[str]) -> None:
     """Raise a ValueError for a parameter that the class does not have."""
     params = cls().get_params()
     for name in parameters:
@@ -377,7 +378,7 @@ MODELS = (
 )
 
 
-def choices(task: str, names: Any = None) -> list[ModelChoice]:
+def choices(task: str, names: Sequence[str] | None = None) -> list[ModelChoice]:
     """Return the models of a task with these names, or those that `compare` fits by default."""
     if names is None:
         return [choice for choice in MODELS if choice.task == task and choice.usual]

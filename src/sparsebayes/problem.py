@@ -25,6 +25,7 @@ from .designs.candidates import (
 from .designs.stream import Stream
 from .kernels import Kernel, KernelChoice, KernelSpec, ProcessKind, choose_kernel, is_option
 from .rows import Job, SpreadJob
+from .rows._base import Chunk
 from .solvers.run import Algorithm, Result, S, StopReason, run
 
 if TYPE_CHECKING:
@@ -436,7 +437,7 @@ def _columns_in_chunks(problem: Problem, scale: float) -> _Made:
 class SizesJob(Job):
     """The largest magnitude in each column, over chunks (X, ..., weight or None)."""
 
-    def read(self, index: int, chunk: Any) -> np.ndarray:
+    def read(self, index: int, chunk: Chunk) -> np.ndarray:
         """Return the magnitudes in one chunk; rows of weight zero do not count."""
         X, weight = to_numpy(chunk[0]), chunk[-1]
         return column_sizes(X if weight is None else X[weight > 0])

@@ -12,7 +12,7 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 # A section: its title, and the lines before the next title, which is underlined.
 _SECTION = re.compile(r"^(Parameters|Attributes)\n-+\n(.*?)(?=\n\n\S[^\n]*\n--|\Z)", re.M | re.S)
@@ -66,7 +66,7 @@ def _entries(lines: str) -> Iterator[Entry]:
 
 
 def _complete(
-    cls: type, title: str, entry: Entry, parameters: Mapping[str, Any]
+    cls: type, title: str, entry: Entry, parameters: Mapping[str, inspect.Parameter]
 ) -> Iterator[Entry]:
     """Yield an entry as it is, or one for each of its names with what a base class says of it."""
     if entry.words and not entry.words.startswith("..."):

@@ -243,7 +243,7 @@ def is_linear(model: SparseEstimator) -> bool:
     return model.kernel is None and model.smoothers is None
 
 
-def seed_of(random_state: Any) -> int:
+def seed_of(random_state: RandomState) -> int:
     """Return the seed of every random draw of a fit."""
     return int(check_random_state(random_state).randint(2**31 - 1))
 
@@ -357,7 +357,7 @@ def nearest_candidates(
     return pairwise_distances_argmin(former, centres) if len(former) else none
 
 
-def check_full_model(model: Any, design: Design) -> None:
+def check_full_model(model: SparseEstimator, design: Design) -> None:
     """Refuse ``algorithm="em"`` where its arrays do not fit into `cache_size`."""
     m = design.n_candidates
     megabytes = 16e-6 * m * m
@@ -395,12 +395,12 @@ def apply_blocks(apply: Apply, X: Any, width: int, dtype: Any) -> Any:
     return map_rows(apply, X, width, dtype)
 
 
-def is_single(X: Any) -> bool:
+def is_single(X: object) -> bool:
     """Return whether X holds numbers in float32."""
     return bool(getattr(X, "dtype", None) == np.float32)
 
 
-def float_type(X: Any) -> Any:
+def float_type(X: object) -> type[np.floating]:
     """Return the type of predictions: float32 where X is."""
     return np.float32 if is_single(X) else np.float64
 

@@ -6,7 +6,7 @@ Every estimator takes its sample weights through `check_sample_weight`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -114,7 +114,7 @@ def validate_data(model: BaseEstimator, *given: Any, **checks: Any) -> Any:
         ) from None
 
 
-def check_target(model: BaseEstimator, y: Any, numeric: bool) -> None:
+def check_target(model: BaseEstimator, y: object, numeric: bool) -> None:
     """Raise where y is a name in place of values, or text where numbers are needed."""
     if isinstance(y, str):
         raise ValueError(
@@ -148,7 +148,7 @@ def input_attributes(model: BaseEstimator) -> dict[str, Any]:
     return {"n_features_in_": model.n_features_in_, **named}
 
 
-def reset_inputs(model: BaseEstimator, X: Any) -> None:
+def reset_inputs(model: BaseEstimator, X: object) -> None:
     """Set the number of inputs of a fit to X, which is not an array, and no names of inputs."""
     _check_feature_names(model, X, reset=True)
     _check_n_features(model, X, reset=True)
@@ -169,7 +169,7 @@ def whole_fit(method: Callable[..., Any]) -> Callable[..., Any]:
         arrays = [_as_numpy(array_of_frame(given)) for given in args]
         named = {name: _as_numpy(array_of_frame(kwargs[name])) for name in kwargs}
         X = args[0] if args else kwargs.get("X")
-        threads: Any = nullcontext()
+        threads: AbstractContextManager = nullcontext()
         if _n_rows(X) <= _FEW_ROWS:
             threads = few_blas_threads()
         elif on_a_device(X) or vars(self).get("device"):

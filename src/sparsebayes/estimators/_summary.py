@@ -102,10 +102,10 @@ class ModelSummary:
     coverage: float
 
     @property
-    def columns(self) -> dict[str, list[Any]]:
+    def columns(self) -> dict[str, list[object]]:
         """The table of the terms by column: term, of (target or class), coef, std, lower, upper."""
         reach = norm.ppf(0.5 + 0.5 * self.coverage)
-        columns: dict[str, list[Any]] = {"term": [term.name for term in self.terms]}
+        columns: dict[str, list[object]] = {"term": [term.name for term in self.terms]}
         if any(term.group for term in self.terms):
             columns["of"] = [term.group for term in self.terms]
         return columns | {
@@ -231,7 +231,7 @@ class Summary(BaseEstimator):
     Subclasses have the descriptions of parameters and attributes that base classes give.
     """
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         complete_docstring(cls)
 
