@@ -77,8 +77,8 @@ PROBLEM = {
     "container": ["float64", "float64", "float64", "float32", "int", "sparse", "frame"],
     "n_classes": [2, 2, 3],
 }
-# Rarer problems: what they change in a plain one. They came later, and numbers below FIRST_RARE keep
-# the problems that they had before.
+# Rarer problems: what they change in a plain one. They came later, and numbers below FIRST_RARE
+# keep the problems that they had before.
 FIRST_RARE = 702_000
 RARE = {
     "weights of 1e-8 to 1e8": {"weight": "wide"},
