@@ -30,7 +30,7 @@ from .show import Reproduced
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "papers"
 TEMPLATES = Path(__file__).resolve().parent
-_MOST_TRIED = 12  # settings that a page lists for one value
+_MOST_TRIED = 8  # settings that a page lists for one value
 _PLACE = re.compile(r"<<(.+?)>>")
 
 
@@ -200,7 +200,7 @@ def settings_table(shown: Reproduced) -> str:
 def tried_tables(shown: Reproduced) -> str:
     """Return the settings tried for values that were expected to agree and do not, closest first.
 
-    Those beyond the first twelve are in the raw table of the paper.
+    Those beyond the first few are in the raw table of the paper.
     """
     parts = []
     for search in _searches(shown):
