@@ -3,7 +3,8 @@
     OMP_NUM_THREADS=1 python benchmarks/trust.py [--quick] [--draws N] [--only NAME] [--cells a,b]
     OMP_NUM_THREADS=1 python benchmarks/trust.py bands [--sets N] [--only NAME]
 
-`--jobs N` fits in N processes, and `--show` prints what the file has without fitting any more.
+`--jobs N` fits in N processes, `--first N` begins with draw N, and `--show` prints what the file
+has without fitting any more.
 
 The first command fits every public regressor and classifier, at its defaults and with the options
 that change how the noise is estimated, to small tables (30 to 200 rows, at most 300 inputs), each
@@ -16,9 +17,10 @@ and noise, is exact; it is one of the columns of the printed table.
                     std over that of the actual errors
     classification  mean confidence in the predicted class less its true probability (gap); sum of
                     the predicted probabilities of the rarest class on the training rows over the
-                    number of its rows (share). The expected gap of the oracle, which samples the
-                    latent function given the labels, is zero. Its gap in the same draw is
-                    subtracted from that of a model: this removes most of the noise of the labels.
+                    number of its rows (share); expected log-loss (loss). The expected gap of the
+                    oracle, which samples the latent function given the labels, is zero. Its gap and
+                    loss in the same draw are subtracted from those of a model: this removes most of
+                    the noise of the labels.
                     Each draw of a regression counts as four of a classification.
 
 A cell is bad if, without a warning, the 95 % intervals cover less than 85 %, the std is more than
@@ -228,7 +230,8 @@ OF_FORWARD = f"{WIDTHS},{NOISES},gamma no-refit,median,laplacian,poly"
 OF_BACKFITTING = "gamma,float,no-intercept,gamma ridge,gamma factorised"
 OF_GP = f"{WIDTHS},{NOISES},few,gamma few,neighbours"
 OF_OLS = "gamma,ard,no-intercept,input,float,array,student"
-OF_RVM_CLASSES = f"{WIDTHS},gamma fast,gamma em"
+OF_RVM_CLASSES = f"{WIDTHS},gamma fast,gamma em,heal,gamma heal,median,poly"
+OF_BACKFITTING_CLASSES = "gamma,ard,no-intercept,gamma ridge,gamma factorised"
 SHORT_CHAINS = {"n_chains": 2, "n_samples": 300, "n_warmup": 200}
 
 
@@ -294,11 +297,17 @@ SETTINGS = [
     *settings("RVM classes", sb.RVMClassifier, OF_RVM_CLASSES),
     *settings("GP classes", sb.SparseGPClassifier, WIDTHS),
     *settings("Partitioned classes", sb.PartitionedRVMClassifier, "gamma"),
-    *settings("Backfitting rbf classes", sb.BackfittingClassifier, "gamma", kernel="rbf"),
+    *settings(
+        "Backfitting rbf classes", sb.BackfittingClassifier, OF_BACKFITTING_CLASSES, kernel="rbf"
+    ),
     *settings("table classes", sb.table_model, task="classification"),
+    *settings("table small classes", sb.table_model, task="classification", prefer="small"),
     *settings("RVM columns classes", sb.RVMClassifier, "no-intercept", True, kernel=None),
-    *settings("Backfitting classes", sb.BackfittingClassifier, "no-intercept", True),
+    *settings("Backfitting classes", sb.BackfittingClassifier, "no-intercept,ridge", True),
     *settings("SpikeSlab classes", sb.GroupSpikeSlabClassifier, "no-intercept", True),
+    *settings(
+        "SpikeSlab groups classes", sb.GroupSpikeSlabClassifier, "", True, groups=pairs_of_columns
+    ),
 ]
 QUICK = ("oracle", "RVM", "Forward gamma", "OLS", "Backfitting", "RVM classes gamma")
 
@@ -350,12 +359,14 @@ def scores(model, d):
 
 
 def class_scores(model, d):
-    """Return confidence less accuracy, and the predicted share of the rarest class."""
+    """Return confidence less accuracy, the predicted share of the rarest class, and the loss."""
     P, count = model.predict_proba(d.new), np.bincount(d.y, d.weight)
     accuracy = np.mean(d.P[np.arange(len(P)), np.argmax(P, axis=1)])
     rarest = np.average(model.predict_proba(d.X)[:, np.argmin(count)], weights=d.weight)
     share = rarest / (np.min(count) / np.sum(count))
-    return {"gap": float(np.mean(np.max(P, axis=1)) - accuracy), "share": float(share)}
+    gap = float(np.mean(np.max(P, axis=1)) - accuracy)
+    loss = -float(np.mean(np.sum(d.P * np.log(np.maximum(P, 1e-12)), axis=1)))
+    return {"gap": gap, "share": float(share), "loss": loss}
 
 
 @dataclass(frozen=True)
@@ -430,21 +441,22 @@ def kind_of(setting):
 
 
 def less_oracle(row, setting, rows):
-    """Return a row of a classifier with the gap of the oracle in the same draw subtracted."""
+    """Return a row of a classifier with gap and loss of the oracle in its draw subtracted."""
     cell, name, number = row["key"]
     oracle = rows.get((cell, f"{kind_of(setting)}oracle classes", number), {})
     if "oracle" in name or "gap" not in row.get("scores", {}) or not oracle.get("scores"):
         return row
-    gap = row["scores"]["gap"] - oracle["scores"]["gap"]
-    return row | {"scores": row["scores"] | {"gap": gap}}
+    less = {k: row["scores"][k] - oracle["scores"][k] for k in ("gap", "loss")}
+    return row | {"scores": row["scores"] | less}
 
 
-def grid(chosen, cells, draws, store):
+def grid(chosen, cells, draws, store, first=0):
     """Measure all cells and print the table, the bad cells and the medians."""
     oracles = {f"{kind_of(s)}oracle classes" for s in chosen if s.classes}
     needed = [s for s in SETTINGS if s in chosen or s.name in oracles]
     pairs = [(cell, s) for cell in cells for s in needed if s.has(cell)]
-    numbers = {s.name: range(draws * (CLASS_DRAWS if s.classes else 1)) for s in needed}
+    number = {False: draws, True: CLASS_DRAWS * draws}
+    numbers = {s.name: range(first, first + number[s.classes]) for s in needed}
     rows = store.measure([(cell, s.name, k) for cell, s in pairs for k in numbers[s.name]])
     verdicts = {}
     for cell, s in pairs:
@@ -481,7 +493,9 @@ def print_block(block, cells, verdicts):
         [v.means for key, v in verdicts.items() if key[1] == s.name and v.means] for s in block
     ]
     for score in (
-        ("gap", "share") if block[0].classes else ("in 50", "in 80", "in 95", "width", "std")
+        ("gap", "share", "loss")
+        if block[0].classes
+        else ("in 50", "in 80", "in 95", "width", "std")
     ):
         values = [np.median([m[score] for m in some]) if some else np.nan for some in means]
         print(f"median {score:8}" + "".join(f"{value:13.3f}" for value in values))
@@ -527,6 +541,7 @@ if __name__ == "__main__":
     parser.add_argument("part", nargs="?", default="grid", choices=("grid", "bands"))
     parser.add_argument("--quick", action="store_true", help="2 draws, few estimators")
     parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, help="number of the first draw")
     parser.add_argument("--sets", type=int, default=216, help="generated sets of `bands`")
     parser.add_argument("--only", default="", help="settings whose name contains this")
     parser.add_argument("--without", default="?", help="leave out settings with this in their name")
@@ -545,4 +560,4 @@ if __name__ == "__main__":
         bands([s for s in chosen if s.name in BAND_SETTINGS], options.sets, store)
     else:
         chosen = [s for s in chosen if s.name in QUICK] if options.quick else chosen
-        grid(chosen, cells, 2 if options.quick else options.draws, store)
+        grid(chosen, cells, 2 if options.quick else options.draws, store, options.first)

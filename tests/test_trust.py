@@ -71,6 +71,11 @@ def test_inputs_measured_several_times_keep_the_coverage(name):
     assert holds("replicates", name)
 
 
+@cases("RVM classes,RVM classes gamma")
+def test_labels_measured_several_times_keep_their_confidence(name):
+    assert holds("replicates", name, draws=4)
+
+
 @cases("Forward float,Forward array,OLS ard,GP float")
 def test_error_bars_without_noise_are_not_much_too_wide(name):
     assert holds("noise-free", name)

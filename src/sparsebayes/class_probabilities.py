@@ -112,6 +112,25 @@ class Probit:
         return ndtri(probability)
 
 
+@dataclass(frozen=True)
+class Softmax:
+    """Probabilities that are proportional to the exponentials of the scores of all classes."""
+
+    needs_variance: bool = False
+
+    def score(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Return the mean."""
+        return mean
+
+    def probabilities(self, z: np.ndarray, coupling: float) -> np.ndarray:
+        """Return the probabilities of the classes from a column of scores for each."""
+        return np.asarray(softmax(z, axis=1))
+
+    def inverse(self, probability: np.ndarray) -> np.ndarray:
+        """Return the logarithm of a probability."""
+        return np.log(probability)
+
+
 class LabelPredictions(NamedTuple):
     """Scores of rows whose labels had no part in them, with their class numbers and weights.
 
@@ -207,6 +226,7 @@ def best_calibration(
     link: Link,
     coupling: float = 1.0,
     share: float = 1.0,
+    optimism: float = 0.0,
 ) -> Calibration:
     """Return the line on which cross-validated scores predict the labels best.
 
@@ -216,6 +236,10 @@ def best_calibration(
     towards flat lines, of which the most probable slope knows nothing. With a `share` below 1 the
     slope is nearer to 1. A model without an intercept is calibrated with one as well, so
     that its probabilities sum to the class frequencies.
+
+    `optimism` is that of the log probability of the labels at slope 1, in nats, where the scores
+    depend on values that were learnt from the same labels. It is the sum of the covariances of
+    scores and labels (Efron 2004), and so proportional to the slope.
 
     Examples
     --------
@@ -241,7 +265,8 @@ def best_calibration(
         p = link.probabilities(line(theta)(z), coupling)
         slope_sd = _FLATTER_SD if theta[0] < 0.0 else _STEEPER_SD
         prior = (theta[0] / slope_sd) ** 2 + np.sum((theta[1:] / _INTERCEPT_SD) ** 2)
-        return 0.5 * float(prior) - float(weight @ log_own(p, codes))
+        learnt = optimism * float(np.exp(theta[0]))
+        return 0.5 * float(prior) + learnt - float(weight @ log_own(p, codes))
 
     most = 4.0 * _INTERCEPT_SD
     bounds = [(_LOG_SLOPES[0], _LOG_SLOPES[-1])] + [(-most, most)] * k

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 from scipy.sparse import issparse
@@ -34,17 +34,16 @@ from .class_probabilities import (
 from .designs import Design
 from .fitting import Note, cut_short
 from .kernels import KernelChoice, is_option
+from .label_folds import N_FOLDS, find_repeats, label_folds
 from .posterior import Dense, Diagonal, Healing, Posterior
 from .predict import InputRange
 from .problem import CandidateProblem, candidate_columns, with_chosen_kernel
-from .rows import row_hashes, row_slices
+from .rows import row_slices
 from .solvers.run import LabelSolver, Result, S, Solution, StepCallback, StopReason, run
 
 COMPARED_ROWS = 1000  # rows on which kernels are compared, and probabilities calibrated
-_FOLDS = 5
 _FOLD_TOLERANCE = 10.0  # that of a fold, over that of the fit
 _ROWS_PER_LENGTH = 5  # rows for each length scale below which folds learn them again
-_MOST_DENSE = 2e7  # elements of a sparse matrix that is made dense to sort its rows
 # Nats for the precision of a function. With none, one width and forty functions were chosen for 300
 # noisy labels (a log-loss of .6 in place of .4); with one, one width on a split of energy (.076 in
 # place of .019), where functions are few and sure. Tuned on these, breast cancer, wine, concrete
@@ -511,15 +510,26 @@ def fit_labels(method: LabelMethod, problem: LabelProblem) -> LabelFit:
         return replace(fit, **cut_short(fit, problem.reporter))
     problem.reporter.say("calibrating probabilities by folds")
     compared = problem.compared()
+    optimism = 0.0
     if learnt and _ROWS_PER_LENGTH * problem.choice.n_lengths > len(compared.codes):
         # Length scales that have seen the labels of a fold would predict them too well.
-        folds = fold_predictions(lambda p: refit(_with_kernel(method, p)), compared)
+        folds = fold_predictions(lambda p: refit(_with_kernel(method, p)), compared, more=False)
     else:
         # What the kernel has learnt in the fit, such as variances, is held in the folds.
         folds = fold_predictions(refit, replace(compared, kernel=fit.kernel))
-    fit = with_reversion(_calibrated(fit, problem, folds), problem)
+        optimism = fold_optimism(fit.kernel, compared.n_observations / problem.n_observations)
+    fit = with_reversion(_calibrated(fit, problem, folds, optimism), problem)
     fit = replace(fit, notes=(*fit.notes, *few_rows_notes(problem)))
     return replace(fit, **cut_short(fit, problem.reporter))
+
+
+def fold_optimism(kernel: KernelChoice, share: float = 1.0) -> float:
+    """Return by how many nats folds that hold a kernel predict their labels too well.
+
+    As in Akaike's criterion it is one nat for each length scale and each variance that was learnt
+    from all labels, times the `share` of the labels that the folds have.
+    """
+    return share * (kernel.n_matter + len(kernel.variances))
 
 
 def with_reversion(fit: LabelFit, problem: LabelProblem) -> LabelFit:
@@ -606,8 +616,12 @@ def kernel_score(refit: Refit, problem: LabelProblem, selects: bool = True) -> f
     return fit.loo_log_likelihood - lengths - _FUNCTION * functions / problem.n_observations
 
 
-def fold_predictions(refit: Refit, problem: LabelProblem) -> LabelPredictions | None:
+def fold_predictions(
+    refit: Refit, problem: LabelProblem, more: bool = True
+) -> LabelPredictions | None:
     """Return the cross-validated scores of the observations; None where no class has two.
+
+    There are five folds, or twice as many of few rows if `more` may be fitted.
 
     Leave-one-out predictions of one posterior compare kernels well, but the row that is left out
     had a part in the choice of the functions: on digits they claim a log-loss of .017 where it is
@@ -615,7 +629,15 @@ def fold_predictions(refit: Refit, problem: LabelProblem) -> LabelPredictions | 
     """
     pairwise = is_option(problem.spec.family, "precomputed")
     k = problem.n_classes
-    folds = label_folds(problem.X, problem.codes, problem.weight, np.random.default_rng(0))
+    repeats = find_repeats(problem.rows, problem.X, problem.weight)
+    folds = label_folds(
+        problem.X,
+        problem.codes,
+        problem.weight,
+        np.random.default_rng(0),
+        repeats.replicates,
+        repeats.n_folds if more else N_FOLDS,
+    )
     if k < 2 or not np.any(folds.held_out):
         return None
     X, codes = problem.X[folds.rows], problem.codes[folds.rows]
@@ -640,61 +662,9 @@ def fold_predictions(refit: Refit, problem: LabelProblem) -> LabelPredictions | 
     return LabelPredictions(*(np.concatenate(field) for field in zip(*parts, strict=True)))
 
 
-class LabelFolds(NamedTuple):
-    """Folds of observations.
-
-    Attributes
-    ----------
-    rows : array of shape (n_pairs,)
-        The first row of each pair of inputs and class, sorted by the inputs.
-    weight : array of shape (n_pairs,)
-        Number of observations of each pair.
-    held_out : array of shape (n_folds, n_pairs)
-        How many of them each fold leaves out; zero in all folds for a class of one observation.
-    """
-
-    rows: np.ndarray
-    weight: np.ndarray
-    held_out: np.ndarray
-
-
-def label_folds(
-    X: Any, codes: np.ndarray, weight: np.ndarray, rng: np.random.Generator
-) -> LabelFolds:
-    """Return the folds of the observations, every class in all of them.
-
-    Rows that still repeat after `merge_labelled_duplicates` are observations like all others, whose
-    inputs are equal by chance, and new rows will repeat them as well. So they are spread over the
-    folds. A weight that is a whole number is that many of them, so that weights and repetition mean
-    the same; other weights stay together. The folds do not depend on the order of the rows, nor on
-    the numbers of the classes.
-    """
-    pairs = np.column_stack([row_positions(X), codes])
-    _, first, number = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
-    total = np.bincount(number.ravel(), weights=weight)
-    units = np.where(total == np.round(total), total, 1.0)
-    key, held_out = rng.random(len(first)), np.zeros((_FOLDS, len(first)))
-    for c in np.unique(codes):
-        own = np.flatnonzero(codes[first] == c)
-        own = own[np.argsort(key[own])]
-        end = np.cumsum(units[own])
-        if end[-1] > 1.0:
-            for f, out in enumerate(held_out):
-                # Of units 0, 1, 2, ... every fifth one, beginning with f.
-                upto = np.ceil((np.append(0.0, end) - f) / _FOLDS)
-                out[own] = np.diff(np.maximum(upto, 0.0)) * (total / units)[own]
-    return LabelFolds(first, total, held_out)
-
-
-def row_positions(X: Any) -> np.ndarray:
-    """Return the position of each row among the sorted distinct ones; equal rows share it."""
-    if issparse(X) and X.shape[0] * X.shape[1] > _MOST_DENSE:
-        return np.unique(row_hashes(X), return_inverse=True)[1].ravel()
-    dense = X.toarray() if issparse(X) else X
-    return np.unique(dense, axis=0, return_inverse=True)[1].ravel()
-
-
-def _calibrated(fit: LabelFit, problem: LabelProblem, folds: LabelPredictions | None) -> LabelFit:
+def _calibrated(
+    fit: LabelFit, problem: LabelProblem, folds: LabelPredictions | None, optimism: float
+) -> LabelFit:
     """Return the fit with the calibration of its cross-validated scores.
 
     Of more rows than the folds have, the line is nearer to the identity: on California the slope
@@ -704,7 +674,7 @@ def _calibrated(fit: LabelFit, problem: LabelProblem, folds: LabelPredictions | 
         return fit
     coupling = 1.0 if fit.coupling is None else fit.coupling
     share = min(1.0, COMPARED_ROWS / len(problem.rows.used)) ** 0.5
-    calibration = best_calibration(folds.take(folds.valid), fit.link, coupling, share)
+    calibration = best_calibration(folds.take(folds.valid), fit.link, coupling, share, optimism)
     if folds.z.ndim > 1 and folds.z.shape[1] != len(fit.posteriors):
         calibration = Calibration(calibration.slope)  # a class has no row in the folds
     return replace(fit, calibration=calibration)

@@ -26,10 +26,12 @@ from sparsebayes.class_probabilities import (
     log_odds,
     probabilities,
 )
+from sparsebayes.data import Data
 from sparsebayes.estimators.backfitting_classifier import BackfittingClassifier
 from sparsebayes.estimators.rvm_classifier import RVMClassifier
 from sparsebayes.estimators.sparse_gp_classifier import SparseGPClassifier
-from sparsebayes.labels import label_folds
+from sparsebayes.label_folds import find_repeats, label_folds
+from sparsebayes.labels import fold_optimism
 from tests.label_helpers import uncalibrated
 
 
@@ -565,6 +567,74 @@ def test_folds_spread_repeated_observations_and_weights_are_repetition():
     assert np.ptp(rows.held_out, axis=0).max() <= 1.0  # as even as can be
     half = label_folds(X, codes, count + 0.5, np.random.default_rng(1))
     assert np.all(np.count_nonzero(half.held_out, axis=0)[codes[half.rows] != 2] == 1)
+
+
+def test_replicates_are_left_out_together():
+    rng = np.random.default_rng(0)
+    place = rng.integers(0, 40, 200)
+    X, codes = rng.standard_normal((40, 2))[place], (rng.random(200) < 0.5).astype(int)
+    folds = label_folds(X, codes, np.ones(200), np.random.default_rng(1), replicates=True)
+    inputs = X[folds.rows, 0]
+    for row in np.unique(inputs):
+        own = folds.held_out[:, inputs == row]
+        assert np.sum(np.any(own > 0, axis=1)) == 1
+    np.testing.assert_array_equal(folds.held_out.sum(axis=0), folds.weight)
+    assert folds.weight.sum() == 200
+    # Every fold has rows of both classes.
+    for c in (0, 1):
+        assert np.all(folds.held_out[:, codes[folds.rows] == c].sum(axis=1) > 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("measured", True), ("sparse", True), ("grades", False), ("once", False)]
+)
+def test_equal_rows_are_replicates_unless_the_inputs_are_discrete(kind, expected):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((30, 3))[rng.integers(0, 30, 150)]
+    if kind == "grades":
+        X = rng.integers(1, 6, (150, 3)).astype(float)
+    elif kind == "once":
+        X = rng.standard_normal((150, 3))
+    elif kind == "sparse":
+        X = csr_array(X)
+    data = Data(X, rng.integers(0, 2, 150))
+    found = find_repeats(data, X, np.ones(150))
+    assert found.replicates == expected
+    assert found.n_different == len(np.unique(X.toarray() if kind == "sparse" else X, axis=0))
+    assert found.n_folds == (10 if found.n_different <= 100 else 5)
+
+
+def test_folds_pay_for_length_scales_and_variances_that_they_hold():
+    X, y = _moons()
+    given = RVMClassifier("rbf", gamma=1.0).fit(X, y)._fitted.kernel
+    process = SparseGPClassifier("rbf", gamma=1.0).fit(X, y)._fitted.kernel
+    learnt = SparseGPClassifier("rbf", gamma="ard").fit(X, y)._fitted.kernel
+    assert (fold_optimism(given), fold_optimism(process)) == (0.0, 1.0)
+    assert fold_optimism(learnt) == 1.0 + learnt.n_matter > 1.0
+    assert fold_optimism(learnt, 0.5) == 0.5 * fold_optimism(learnt)
+
+
+def test_values_that_were_learnt_from_all_labels_make_the_line_flatter():
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal(20_000)
+    codes = (rng.uniform(size=20_000) < expit(z)).astype(int)
+
+    def slope(n, optimism):
+        folds = LabelPredictions(z[:n], codes[:n], np.ones(n))
+        return best_calibration(folds, Logistic(), optimism=optimism).slope
+
+    assert slope(100, 3.0) < 0.95 * slope(100, 0.0)
+    assert slope(20_000, 3.0) == pytest.approx(slope(20_000, 0.0), rel=5e-3)
+    # Scores of k weights that a Newton step of the log-likelihood fits to labels without a pattern
+    # claim k nats per unit of the slope: nothing is left when these are paid.
+    k, left = 4, []
+    for _ in range(300):
+        X, y = rng.standard_normal((100, k)), rng.integers(0, 2, 100)
+        scores = X @ np.linalg.solve(0.25 * X.T @ X, X.T @ (y - 0.5))
+        step = 1e-4
+        gain = np.sum(np.log(expit(step * scores * (2 * y - 1)))) + 100 * np.log(2.0)
+        left.append(gain / step - k)
+    assert abs(np.mean(left)) < 3 * np.std(left) / 300**0.5
 
 
 @pytest.mark.parametrize("kernel", [("rbf", 0.5), ("matern32", "auto")])

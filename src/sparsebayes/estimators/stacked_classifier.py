@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .._array import RandomState
 from ..callbacks import Budget
-from ..class_probabilities import log_own
+from ..class_probabilities import Softmax, best_calibration, log_own
 from ..data import Data, merge_labelled_duplicates
 from ..fitting import Note, publish
 from ..kernels import GammaOption, KernelChoice, KernelName, Warp, is_option
@@ -24,6 +24,7 @@ from ..labels import (
     LabelFit,
     LabelProblem,
     few_rows_notes,
+    fold_optimism,
     fold_predictions,
     proposed_kernels,
     with_reversion,
@@ -337,10 +338,13 @@ class StackedClassifier(ClassifierMixin, Mixture):
         if len(folds) < len(chosen):
             return
         parts = [c.fit.probabilities(f.z) for c, f in zip(chosen, folds, strict=True)]
-        line = pool_classes([self.pool_(parts)], folds[0].codes, folds[0].weight)
-        slope = line.weight[0]
+        optimism = self.pool_.weight @ [fold_optimism(c.fit.kernel) for c in chosen]
+        pooled = folds[0]._replace(z=np.log(np.maximum(self.pool_(parts), _LEAST)))
+        if not np.any(pooled.valid):
+            return
+        line = best_calibration(pooled.take(pooled.valid), Softmax(), optimism=float(optimism))
         self.pool_ = ClassPool(
-            slope * self.pool_.weight, slope * self.pool_.intercept + line.intercept
+            line.slope * self.pool_.weight, line.slope * self.pool_.intercept + line.intercept
         )
 
     def _publish(self, chosen: list[_Candidate]) -> None:
