@@ -62,11 +62,25 @@ def test_a_sum_of_functions_of_single_inputs_is_predicted_by_the_additive_proces
     assert errors[0] < 0.9 * errors[1]
 
 
-def test_many_rows_of_a_positive_target_have_the_additive_process_of_its_logarithm(monkeypatch):
+@pytest.mark.parametrize(("y", "of_log"), [(POSITIVE, " of log y"), (SIGNED, "")])
+def test_many_rows_have_a_process_of_the_average_of_both_kernels(monkeypatch, y, of_log):
     monkeypatch.setattr(stacked, "_FEW_ROWS", 100)
-    model = StackedRegressor().fit(X[TRAIN], POSITIVE[TRAIN])
-    names = ["linear", "Gaussian process", "additive Gaussian process of log y"]
-    assert model.choices_["member"] == names
+    kept = []
+    weigh = StackedRegressor._weight_members
+    monkeypatch.setattr(
+        StackedRegressor, "_weight_members", lambda m, c: (kept.append(c), weigh(m, c))
+    )
+    model = StackedRegressor().fit(X[TRAIN], y[TRAIN])
+    partly = f"partly additive Gaussian process{of_log}"
+    assert model.choices_["member"] == ["linear", "Gaussian process", partly]
+    first, second = (member.model for member in kept[0].members[1:])
+    assert second.kernel_ == f"{first.kernel_} + additive"
+    kernel = second._fitted.kernel
+    each = [
+        part.bind(X[:5])(X[TRAIN]) for part in (first._fitted.kernel.kernel, kernel.added.kernel)
+    ]
+    np.testing.assert_allclose(kernel.kernel.bind(X[:5])(X[TRAIN]), np.mean(each, axis=0))
+    assert kernel.n_lengths == first._fitted.kernel.n_lengths + kernel.added.n_lengths
 
 
 @pytest.mark.parametrize("params", [{"kernel": "rbf"}, {"gamma": 0.5}, {"prefer": "small"}])

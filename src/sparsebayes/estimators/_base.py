@@ -501,6 +501,15 @@ def fit_rows(model: R, X: Any, y: Any, sample_weight: Any, kernel: KernelChoice 
     return model
 
 
+def learn_kernel(model: SparseRegressor, X: Any, y: Any, sample_weight: Any) -> KernelChoice:
+    """Return the kernel that a fit of the model would use."""
+    model._check_parameters()
+    data = model._read(X, y, sample_weight)
+    if model._merges_duplicates():
+        data = merge_duplicates(data)
+    return with_kernel(model._method(data), model._problem(data)).choice
+
+
 def noise_spec(model: SparseRegressor) -> NoiseSpec:
     """Return the noise that the user requested."""
     return NoiseSpec(model.noise_variance, model.likelihood == "student")

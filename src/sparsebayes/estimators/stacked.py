@@ -26,7 +26,7 @@ from ..stacking import (
     with_small_errors,
     without_small,
 )
-from ._base import fit_rows
+from ._base import fit_rows, learn_kernel
 from ._sklearn import check_is_fitted, warn, whole_fit, words
 from ._stack import FittedMember, Mixture, compared_members, comparison_notes, parameters_of
 from .forward import ForwardRegressor
@@ -48,6 +48,7 @@ _EXACT_ROWS = 4_500  # rows up to which max_terms="auto" is the exact process
 _FEW_ROWS = 2_000
 _MOST_COLUMNS = 2_000  # inputs of a linear model
 _PROCESS = "Gaussian process"  # the name of the first
+_PARTLY = "partly additive Gaussian process"
 # Inputs of an additive kernel, which has one pass over the kernel matrix for each.
 _MOST_ADDITIVE = 40
 # Leave-one-out RMSE of a model of log y over that of y, above which it is left out: it may describe
@@ -113,12 +114,13 @@ class StackedRegressor(Mixture, TargetRegressor):
 
     The members are a Gaussian process, a second one with an additive kernel of the ranks of the
     inputs (up to 4,500 rows), sparse linear models and, up to 2,000 rows, a Gaussian process of the
-    logarithm of a positive target, which shares the kernel of the first. With more rows the
-    additive process is that of the logarithm, if the target is positive. A model of the logarithm
-    gets weight 0 if its mean predicts worse: its leave-one-out RMSE is more than 1 % above that of
-    the first process. The weights of the others maximise the leave-one-out log density of the
-    mixture (stacking of predictive distributions), among weights whose leave-one-out RMSE is at
-    most 0.5 % above the smallest. All predictions are those of the mixture.
+    logarithm of a positive target, which shares the kernel of the first. With more rows the second
+    process has the average of the kernel of the first and an additive one, and is that of the
+    logarithm if the target is positive. A model of the logarithm gets weight 0 if its mean predicts
+    worse: its leave-one-out RMSE is more than 1 % above that of the first process. The weights of
+    the others maximise the leave-one-out log density of the mixture (stacking of predictive
+    distributions), among weights whose leave-one-out RMSE is at most 0.5 % above the smallest. All
+    predictions are those of the mixture.
 
     Parameters
     ----------
@@ -270,10 +272,12 @@ class StackedRegressor(Mixture, TargetRegressor):
             process = candidates.add(_PROCESS, self._process(n))
             kernel = process.model._fitted.kernel
             if self._has_additive(n, process.model.n_features_in_) and candidates.goes_on:
-                # One for many rows, to save time: that of log y, which is better in the median.
-                log = may_be_log and not is_small
-                name = "additive Gaussian process of log y" if log else "additive Gaussian process"
-                candidates.add(name, self._process(n, kernel="additive", gamma="ard"), log)
+                additive = self._process(n, kernel="additive", gamma="ard")
+                if is_small:
+                    candidates.add("additive Gaussian process", additive)
+                else:
+                    # One for many rows, to save time: that of log y, better in the median.
+                    candidates.add_average(_PARTLY, additive, self._process(n), may_be_log, kernel)
         if of_log and candidates.goes_on:
             process = candidates.add("Gaussian process of log y", self._process(n), True, kernel)
             kernel = process.model._fitted.kernel if kernel is None else kernel
@@ -532,6 +536,19 @@ class _Candidates:
         self.loo.insert(place, member.leave_one_out(self.y))
         self._warned[name] = [(str(note.message), note.category) for note in notes]
         return member
+
+    def add_average(
+        self, name: str, second: Any, model: Any, log: bool, kernel: KernelChoice
+    ) -> None:
+        """Fit a member whose kernel is averaged with that of a second model."""
+        second.set_params(max_time=self.budget.seconds_left)
+        target = logarithm(self.y) if log else self.y
+        started = time.process_time()
+        averaged = kernel.averaged_with(learn_kernel(second, self.X, target, self.weight))
+        seconds = time.process_time() - started
+        if self.goes_on:
+            member = self.add(f"{name} of log y" if log else name, model, log, averaged)
+            self.members[-1] = replace(member, seconds=member.seconds + seconds)
 
     @property
     def goes_on(self) -> bool:

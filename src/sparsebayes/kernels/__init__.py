@@ -7,6 +7,7 @@ scales or the family are learnt, `widths` searches for the largest of the Gaussi
 that `evidence` computes. Those two are imported by fits that learn.
 """
 
+from .average import AveragedKernel
 from .box import Box
 from .choice import (
     KernelChoice,
@@ -43,6 +44,7 @@ __all__ = [
     "FEW_ROWS",
     "LEARNT",
     "STATIONARY",
+    "AveragedKernel",
     "BoundAdditive",
     "BoundKernel",
     "BoundLaplacian",

@@ -18,6 +18,7 @@ from .._array import Device
 from .._warn import warn
 from ..callbacks import Reporter
 from ..rows.executors import few_blas_threads
+from .average import AveragedKernel
 from .formulas import (
     FAMILIES,
     LEARNT,
@@ -106,6 +107,8 @@ class KernelChoice:
         Map of the inputs to two coordinates, with a `gamma` for each; None for inputs as they are.
     search : dict of arrays or None
         What was tried; None where nothing was learnt.
+    added : KernelChoice or None
+        A second kernel, with which this one is averaged; None for one kernel.
     """
 
     family: KernelName | None = None
@@ -119,6 +122,17 @@ class KernelChoice:
     variances: tuple[float, ...] = ()
     warp: Warp | None = None
     search: dict[str, np.ndarray] | None = None
+    added: KernelChoice | None = None
+
+    def averaged_with(self, other: KernelChoice) -> KernelChoice:
+        """Return the average of two kernels that were learnt from the same rows."""
+        return replace(
+            self,
+            added=other,
+            n_lengths=self.n_lengths + other.n_lengths,
+            n_matter=self.n_matter + other.n_matter,
+            noise_to_signal=float(np.sqrt(self.noise_to_signal * other.noise_to_signal)),
+        )
 
     @property
     def learnt(self) -> bool:
@@ -133,13 +147,19 @@ class KernelChoice:
         kernel: Any = make_kernel(
             self.family, gamma=self.gamma, degree=self.degree, coef0=self.coef0, share=self.share
         )
-        return kernel if self.warp is None else WarpedKernel(kernel, self.warp)
+        kernel = kernel if self.warp is None else WarpedKernel(kernel, self.warp)
+        if self.added is None:
+            return kernel
+        other: Any = self.added.kernel
+        return AveragedKernel(kernel, other)
 
     def attributes(self) -> dict[str, object]:
         """Return the fitted attributes that describe the kernel."""
         if self.family is None:
             return {}
         out: dict[str, object] = {"kernel_": self.family, "gamma_": self.gamma}
+        if self.added is not None:
+            out["kernel_"] = f"{self.family} + {self.added.family}"
         if is_option(self.family, "sum"):
             out["rough_share_"] = self.share
         if self.search is not None:
