@@ -698,3 +698,22 @@ def test_units_of_the_inputs_of_an_additive_kernel_change_rates_alone():
     scaled = widths.learn_widths(X * unit, y, family="additive").gamma
     np.testing.assert_allclose(scaled[0] * unit, rates, rtol=1e-3)
     np.testing.assert_allclose(scaled[1], weights, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("rough", "families"), [(True, 2), (False, 3)])
+def test_the_smoothest_family_is_left_out_where_a_rougher_one_is_better(
+    monkeypatch, rough, families
+):
+    rng = np.random.default_rng(0)
+    X = np.sort(rng.uniform(-3, 3, (150, 1)), axis=0)
+    walk = np.cumsum(rng.standard_normal(150)) / np.sqrt(150)
+    y = (walk if rough else np.sin(2.0 * X[:, 0])) + 0.01 * rng.standard_normal(150)
+    learnt = []
+    learn = widths._Search.learn
+    monkeypatch.setattr(
+        widths._Search, "learn", lambda s, f, ard: (learnt.append(f), learn(s, f, ard))[1]
+    )
+    monkeypatch.setattr(widths, "_DISCARD_MARGIN_NATS", np.inf)  # whatever the sum is worth
+    learn_widths(X, y)
+    assert len(learnt) == families
+    assert ("rbf" in learnt) is not rough
