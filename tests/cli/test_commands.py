@@ -6,7 +6,6 @@ import signal
 import sys
 from contextlib import suppress
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -545,19 +544,6 @@ def test_without_time_for_the_fit_the_report_shows_the_model_of_a_fold(
         assert main([*command, "--report", str(report), "--time-budget", seconds]) == 0
         assert (partly in capsys.readouterr().out) is is_partial
         assert (partly in report.read_text()) is is_partial
-
-
-def test_time_for_the_fit_of_the_report_is_kept():
-    from sparsebayes.cli.compare import _reserved
-    from sparsebayes.cli.comparison import Score
-
-    folds = [(np.arange(75), np.arange(75, 100))]
-    scores = [Score("linear", {"nll": 1.0}, fold_seconds=3.0), Score("auto", {"nll": 2.0})]
-    data, options = SimpleNamespace(task="regression"), SimpleNamespace(report="report.html")
-    assert _reserved(scores, data, options, folds, 20.0) == pytest.approx(3.0 * (100 / 75) ** 2)
-    assert _reserved(scores, data, options, folds, 4.0) == 0.0  # it would not be enough
-    assert _reserved([], data, options, folds, 20.0) == 0.0
-    assert _reserved(scores, data, SimpleNamespace(report=None), folds, 20.0) == 0.0
 
 
 def test_demo_runs_for_numbers_and_classes(tmp_path, capsys):

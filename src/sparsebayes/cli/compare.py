@@ -118,7 +118,6 @@ def _compare_models(
     with Steps(len(candidates) * len(folds)) as steps:
         for number, choice in enumerate(candidates, start=1):
             seconds = _seconds_left(options, started)
-            seconds -= _reserved(scores, data, options, folds, seconds)
             reason = "" if names else choice.unsuited(len(folds[0][0]), n_inputs)
             if seconds <= 0:
                 reason = reason or _out_of_time(options)
@@ -138,21 +137,6 @@ def _compare_models(
             for text in messages:
                 print(f"sparsebayes: warning: {score.model}: {text}", file=sys.stderr)
     return scores
-
-
-def _reserved(
-    scores: list[Score],
-    data: PreparedTable,
-    options: argparse.Namespace,
-    folds: list[Fold],
-    seconds: float,
-) -> float:
-    """Return the time to keep for the fit of the report; 0 where the time left is too short."""
-    from .comparison import best, refit_seconds
-
-    shown = best(scores, data.task, own=True) if options.report else None
-    needed = 0.0 if shown is None else refit_seconds(shown, folds)
-    return needed if needed < seconds else 0.0
 
 
 def _write_report(
