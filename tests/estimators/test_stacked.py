@@ -83,6 +83,22 @@ def test_many_rows_have_a_process_of_the_average_of_both_kernels(monkeypatch, y,
     assert kernel.n_lengths == first._fitted.kernel.n_lengths + kernel.added.n_lengths
 
 
+def test_of_many_inputs_the_additive_kernel_has_the_most_relevant_ones(monkeypatch):
+    monkeypatch.setattr(stacked, "_MOST_ADDITIVE", 3)
+    rng = np.random.default_rng(0)
+    Z = rng.uniform(-1, 1, (200, 8))
+    y = np.abs(Z[:, 1]) + np.sign(Z[:, 6]) + 0.1 * rng.standard_normal(200)
+    model = StackedRegressor(target_transform=None).fit(Z, y)
+    names = [member.name for member in model.members_]
+    additive = model.members_[names.index("additive Gaussian process")].model
+    ranked = additive.warp_.inputs
+    assert len(ranked) == 3
+    assert {1, 6} <= set(ranked)
+    assert not np.any(additive.gamma_[1, :8])  # inputs themselves
+    few = StackedRegressor(target_transform=None).fit(Z[:25], y[:25])
+    assert "additive Gaussian process" not in few.choices_["member"]
+
+
 @pytest.mark.parametrize("params", [{"kernel": "rbf"}, {"gamma": 0.5}, {"prefer": "small"}])
 def test_a_kernel_that_was_asked_for_has_no_additive_process_beside_it(params):
     model = StackedRegressor(**params).fit(X[:60], SIGNED[:60])

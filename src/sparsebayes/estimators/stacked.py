@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Bunch, check_random_state
 
-from .._array import RandomState
+from .._array import RandomState, to_numpy
 from ..callbacks import Budget
 from ..kernels import GammaOption, KernelChoice, KernelName, is_option
 from ..posterior.leave_one_out import Calibration
@@ -48,9 +49,11 @@ _EXACT_ROWS = 4_500  # rows up to which max_terms="auto" is the exact process
 _FEW_ROWS = 2_000
 _MOST_COLUMNS = 2_000  # inputs of a linear model
 _PROCESS = "Gaussian process"  # the name of the first
-_PARTLY = "partly additive Gaussian process"
-# Inputs of an additive kernel, which has one pass over the kernel matrix for each.
+# Inputs of an additive kernel, which has one pass over the kernel matrix for each: of more inputs
+# those that are most relevant to the first process.
 _MOST_ADDITIVE = 40
+# With fewer rows the folds of the calibration learn length scales again: those of all inputs.
+_ROWS_PER_LENGTH = 5
 # Leave-one-out RMSE of a model of log y over that of y, above which it is left out: it may describe
 # small values well, and the mean of large ones badly.
 _WORSE = 1.01
@@ -127,7 +130,8 @@ class StackedRegressor(Mixture, TargetRegressor):
     kernel, gamma, warp, likelihood, fit_intercept, cache_size, random_state, verbose
         Parameters of the Gaussian processes; see `SparseGPRegressor`. The additive process is
         fitted only with ``kernel="auto"``, a gamma of ``"auto"`` or ``"ard"``,
-        ``max_terms="auto"`` and at most 40 inputs.
+        ``max_terms="auto"``. Of more than 40 inputs its kernel has those that are most relevant to
+        the first process.
     noise_variance : {"input", "learn"}, float or array of shape (n_samples,), default="input"
         ``"input"`` lets the noise variance depend on the inputs if that predicts better;
         ``"learn"`` has one variance. A float or an array is a known variance of y; models of log y
@@ -271,13 +275,9 @@ class StackedRegressor(Mixture, TargetRegressor):
         if of_y:
             process = candidates.add(_PROCESS, self._process(n))
             kernel = process.model._fitted.kernel
-            if self._has_additive(n, process.model.n_features_in_) and candidates.goes_on:
-                additive = self._process(n, kernel="additive", gamma="ard")
-                if is_small:
-                    candidates.add("additive Gaussian process", additive)
-                else:
-                    # One for many rows, to save time: that of log y, better in the median.
-                    candidates.add_average(_PARTLY, additive, self._process(n), may_be_log, kernel)
+            if self._has_additive(n) and candidates.goes_on:
+                # One for many rows, to save time: that of log y, which is better in the median.
+                self._add_additive(candidates, process.model, n, may_be_log and not is_small)
         if of_log and candidates.goes_on:
             process = candidates.add("Gaussian process of log y", self._process(n), True, kernel)
             kernel = process.model._fitted.kernel if kernel is None else kernel
@@ -292,12 +292,30 @@ class StackedRegressor(Mixture, TargetRegressor):
                 if candidates.goes_on:
                     candidates.add(name, self._functions(), log, kernel)
 
-    def _has_additive(self, n_rows: int, n_inputs: int) -> bool:
+    def _add_additive(
+        self, candidates: _Candidates, process: SparseGPRegressor, n: int, log: bool
+    ) -> None:
+        """Fit a process with an additive kernel; for many rows averaged with that of all inputs."""
+        n_inputs = process.n_features_in_
+        model, name = self._process(n, kernel="additive", gamma="ard"), "additive Gaussian process"
+        if n <= _FEW_ROWS and n_inputs <= _MOST_ADDITIVE:
+            candidates.add(name, model)
+            return
+        started = time.process_time()
+        inputs = np.argsort(-process.feature_relevance_, kind="stable")[:_MOST_ADDITIVE]
+        kernel = candidates.learn_kernel(model, log, inputs)
+        if n > _FEW_ROWS:
+            kernel = process._fitted.kernel.averaged_with(kernel)
+            model, name = self._process(n), "partly additive Gaussian process"
+        if candidates.goes_on and n >= _ROWS_PER_LENGTH * kernel.n_lengths:
+            name = f"{name} of log y" if log else name
+            candidates.add(name, model, log, kernel, started=started)
+
+    def _has_additive(self, n_rows: int) -> bool:
         """Tell whether a process with an additive kernel is fitted beside that of all inputs."""
         learns = is_option(self.kernel, "auto") and is_option(self.gamma, "auto", "ard")
         learns = learns and is_option(self.max_terms, "auto")
-        is_fast = n_rows <= _EXACT_ROWS and n_inputs <= _MOST_ADDITIVE
-        return learns and is_fast and self.prefer != "small"
+        return learns and n_rows <= _EXACT_ROWS and self.prefer != "small"
 
     def _process(self, n_rows: int, **changes: Any) -> SparseGPRegressor:
         exact = is_option(self.max_terms, "auto") and n_rows <= _EXACT_ROWS
@@ -519,9 +537,10 @@ class _Candidates:
         log: bool = False,
         kernel: KernelChoice | None = None,
         first: bool = False,
+        started: float | None = None,
     ) -> Member:
         """Fit a member, with a known kernel where one is given; the simplest is the first."""
-        started = time.process_time()
+        started = time.process_time() if started is None else started
         target = logarithm(self.y) if log else self.y
         with warnings.catch_warnings(record=True) as notes:
             warnings.simplefilter("always")
@@ -537,18 +556,14 @@ class _Candidates:
         self._warned[name] = [(str(note.message), note.category) for note in notes]
         return member
 
-    def add_average(
-        self, name: str, second: Any, model: Any, log: bool, kernel: KernelChoice
-    ) -> None:
-        """Fit a member whose kernel is averaged with that of a second model."""
-        second.set_params(max_time=self.budget.seconds_left)
-        target = logarithm(self.y) if log else self.y
-        started = time.process_time()
-        averaged = kernel.averaged_with(learn_kernel(second, self.X, target, self.weight))
-        seconds = time.process_time() - started
-        if self.goes_on:
-            member = self.add(f"{name} of log y" if log else name, model, log, averaged)
-            self.members[-1] = replace(member, seconds=member.seconds + seconds)
+    def learn_kernel(self, model: Any, log: bool, inputs: np.ndarray) -> KernelChoice:
+        """Return the kernel that a model learns from some of the inputs."""
+        model.set_params(max_time=self.budget.seconds_left)
+        X = self.X
+        if len(inputs) < np.shape(X)[1]:
+            X = np.array(X.toarray() if issparse(X) else to_numpy(X), dtype=np.float64)
+            X[:, np.setdiff1d(np.arange(X.shape[1]), inputs)] = 0.0  # constants are left out
+        return learn_kernel(model, X, logarithm(self.y) if log else self.y, self.weight)
 
     @property
     def goes_on(self) -> bool:
