@@ -99,3 +99,23 @@ def sparse_problem(rng, n=40, m=15, k=3, noise=0.1, conditioning="good"):
     w[rng.choice(m, k, replace=False)] = rng.standard_normal(k) + np.sign(rng.standard_normal(k))
     signal = Phi @ (w / np.linalg.norm(Phi, axis=0)) * np.sqrt(n)
     return Phi, signal + noise * np.std(signal) * rng.standard_normal(n)
+
+
+class AfterTask:
+    """A callback that calls a function with the number of tasks done, and stops if it is true."""
+
+    def __init__(self, action):
+        self.action, self.tasks = action, 0
+
+    def setup(self, estimator, context):
+        pass
+
+    def teardown(self, estimator, context):
+        pass
+
+    def on_fit_task_begin(self, estimator, context):
+        pass
+
+    def on_fit_task_end(self, estimator, context):
+        self.tasks += 1
+        return self.action(self.tasks)

@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sparsebayes import PartitionedRVMRegressor, RVMRegressor
 from sparsebayes.partition import SCHEDULES
 from sparsebayes.rows import ArrayRows
-from tests.helpers import dense_log_evidence, intercept_log_evidence
+from tests.helpers import AfterTask, dense_log_evidence, intercept_log_evidence
 
 
 def _sinc(n=300, noise=0.1, seed=0):
@@ -337,32 +337,11 @@ def test_float32_in_float32_out():
 # Anytime.
 
 
-class _Callback:
-    """Does something after each run."""
-
-    def __init__(self, action):
-        self.action = action
-        self.runs = 0
-
-    def setup(self, estimator, context):
-        pass
-
-    def teardown(self, estimator, context):
-        pass
-
-    def on_fit_task_begin(self, estimator, context):
-        pass
-
-    def on_fit_task_end(self, estimator, context):
-        self.runs += 1
-        return self.action(self.runs)
-
-
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_callback_stops_with_the_best_model_so_far(schedule):
     pytest.importorskip("sklearn.callback")
     X, y = _sinc()
-    model = _model(schedule).set_callbacks(_Callback(lambda runs: runs == 3))
+    model = _model(schedule).set_callbacks(AfterTask(lambda runs: runs == 3))
     with pytest.warns(ConvergenceWarning, match=r"\(callback\) after 3 of at most \d+ runs"):
         model.fit(X, y)
     assert not model.converged_
@@ -374,10 +353,10 @@ def test_a_callback_stops_with_the_best_model_so_far(schedule):
 def test_callbacks_are_told_of_every_round_of_polishing():
     pytest.importorskip("sklearn.callback")
     X, y = make_friedman1(240, noise=1.0, random_state=0)
-    counter = _Callback(lambda runs: False)
+    counter = AfterTask(lambda runs: False)
     model = PartitionedRVMRegressor("rbf", gamma=1 / 1.44).set_callbacks(counter).fit(X, y)
     assert len(model.history_["rmse"]) > 4 + 1  # partitions and one round
-    assert counter.runs == len(model.history_["rmse"]) + 1  # and the fit itself
+    assert counter.tasks == len(model.history_["rmse"]) + 1  # and the fit itself
 
 
 def test_max_time_stops_with_the_best_model_so_far():
@@ -415,11 +394,11 @@ def test_stopped_and_resumed_is_the_same_model(schedule, tmp_path):
     whole = _model(schedule).fit(X, y)
     model = _model(schedule, checkpoint_dir=tmp_path)
     with pytest.warns(ConvergenceWarning):
-        clone(model).set_callbacks(_Callback(lambda runs: runs == 4)).fit(X, y)
+        clone(model).set_callbacks(AfterTask(lambda runs: runs == 4)).fit(X, y)
     assert len(list(tmp_path.glob("run-*.npz"))) == 4
-    counter = _Callback(lambda runs: False)
+    counter = AfterTask(lambda runs: False)
     resumed = model.set_callbacks(counter).fit(X, y)
-    assert counter.runs == len(whole.history_["rmse"]) - 4 + 1  # and the fit itself
+    assert counter.tasks == len(whole.history_["rmse"]) - 4 + 1  # and the fit itself
     np.testing.assert_array_equal(resumed.coef_, whole.coef_)
     assert resumed.log_evidence_ == whole.log_evidence_
     assert np.all(np.diff(resumed.history_["elapsed"]) > 0)

@@ -17,7 +17,12 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparsebayes import RVMRegressor
-from tests.helpers import dense_log_evidence, dense_posterior, intercept_log_evidence
+from tests.helpers import (
+    AfterTask,
+    dense_log_evidence,
+    dense_posterior,
+    intercept_log_evidence,
+)
 
 ALGORITHMS = ["em", "fast", "auto"]
 
@@ -291,25 +296,9 @@ def test_float32_in_float32_out():
 def test_scikit_learn_callbacks_see_the_steps_and_can_stop_them():
     callback = pytest.importorskip("sklearn.callback")
 
-    class StopAfterOneTask:
-        tasks = 0
-
-        def setup(self, estimator, context):
-            pass
-
-        def teardown(self, estimator, context):
-            pass
-
-        def on_fit_task_begin(self, estimator, context):
-            pass
-
-        def on_fit_task_end(self, estimator, context):
-            self.tasks += 1
-            return True
-
     assert callback.CallbackSupportMixin in RVMRegressor.__mro__
     X, y = make_friedman1(80, noise=1.0, random_state=0)
-    stop = StopAfterOneTask()
+    stop = AfterTask(lambda tasks: True)
     with pytest.warns(ConvergenceWarning, match="callback"):
         model = RVMRegressor("rbf", gamma="scale", algorithm="fast").set_callbacks(stop).fit(X, y)
     assert stop.tasks == 2  # the block of steps, and the fit itself

@@ -17,6 +17,7 @@ from sparsebayes import PartitionedRVMClassifier, PartitionedRVMRegressor
 from sparsebayes.partition import SCHEDULES
 from sparsebayes.rows import ArrayRows
 from tests.clusters import time_limit, two_workers
+from tests.helpers import AfterTask
 
 CHUNK = 64
 
@@ -47,27 +48,6 @@ def _same(model, other):
     np.testing.assert_array_equal(model.active_, other.active_)
     np.testing.assert_array_equal(model.coef_, other.coef_)
     assert model.log_evidence_ == other.log_evidence_
-
-
-class AfterRun:
-    """A callback that does something after run number `number`."""
-
-    def __init__(self, number, action):
-        self.number, self.action, self.runs = number, action, 0
-
-    def setup(self, estimator, context):
-        pass
-
-    def teardown(self, estimator, context):
-        pass
-
-    def on_fit_task_begin(self, estimator, context):
-        pass
-
-    def on_fit_task_end(self, estimator, context):
-        self.runs += 1
-        if self.runs == self.number:
-            self.action()
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -213,7 +193,7 @@ def test_a_killed_worker_changes_nothing(arrays, client, monkeypatch):
     X, y = _sinc()
     if arrays == "dask":
         X, y = da.from_array(X, chunks=(CHUNK, 1)), da.from_array(y, chunks=CHUNK)
-    killed = AfterRun(3, lambda: os.kill(victim, signal.SIGKILL))
+    killed = AfterTask(lambda runs: runs == 3 and os.kill(victim, signal.SIGKILL))
     model = _model().set_callbacks(killed).fit(X, y)
     assert victim not in client.run(os.getpid).values()
     _same(model, _serial())
@@ -224,7 +204,7 @@ def test_a_killed_worker_does_not_change_the_classes(client, monkeypatch):
     monkeypatch.setattr(ArrayRows.__init__, "__defaults__", (CHUNK,))
     victim = sorted(client.run(os.getpid).values())[0]
     X, names = _labels()
-    killed = AfterRun(2, lambda: os.kill(victim, signal.SIGKILL))
+    killed = AfterTask(lambda runs: runs == 2 and os.kill(victim, signal.SIGKILL))
     model = _classifier().set_callbacks(killed)
     model.fit(da.from_array(X, chunks=(CHUNK, 1)), da.from_array(names, chunks=CHUNK))
     assert victim not in client.run(os.getpid).values()
@@ -235,13 +215,14 @@ _DRIVER = """
 import os, signal, sys
 sys.path.insert(0, {root!r})
 from tests.clusters import time_limit, two_workers
+from tests.helpers import AfterTask
 from tests.partition import test_cluster as this
 from sparsebayes.rows import ArrayRows
 
 if __name__ == "__main__":
     with two_workers() as client:
         ArrayRows.__init__.__defaults__ = (this.CHUNK,)
-        die = this.AfterRun(5, lambda: os.kill(os.getpid(), signal.SIGKILL))
+        die = AfterTask(lambda runs: runs == 5 and os.kill(os.getpid(), signal.SIGKILL))
         X, y = this._sinc()
         this._model(checkpoint_dir={folder!r}).set_callbacks(die).fit(X, y)
 """
