@@ -138,3 +138,25 @@ def test_a_large_kernel_starts_in_float64():
     assert result.history["log_evidence"].max() == pytest.approx(
         small.history["log_evidence"].max(), abs=0.3
     )
+
+
+def test_a_search_among_rows_of_large_weight_keeps_its_best_model():
+    # Where such rows are certain of their labels, sweeps delete and add the same columns in turn.
+    rng = np.random.default_rng(0)
+    X = np.round(2.0 * rng.standard_normal((80, 30)))
+    labels = X[:, 0] + X[:, 1] + 0.2 * rng.standard_normal(80) > 1.0
+    weight = 10.0 ** rng.uniform(-8, 8, 80)
+    counts = np.column_stack([weight * labels, weight])
+    evidence = []
+    design = KernelDesign(X, StationaryKernel("rbf", 0.01))
+    solver = LaplaceRVM()
+    result = run(
+        solver,
+        design,
+        counts,
+        max_iter=500,
+        callback=lambda i, info, state: evidence.append(info.log_evidence),
+    )
+    best = solver.solution(result.state, design, counts).posterior.log_evidence
+    assert result.n_iter < 100
+    assert best > max(evidence) - 10.0

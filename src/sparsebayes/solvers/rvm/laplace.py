@@ -64,6 +64,9 @@ _EXACT_UP_TO = 3000  # candidates: with more, a scan uses the compressed columns
 _COMPRESSED_SCANS = 3
 _VAIN_SCANS = 3  # in a row that do not raise the evidence
 _RUN_STEPS = 60  # from one start, merge or scan
+# Around rows of large weight that are certain of their labels the Gaussian model knows nothing, and
+# a sweep may delete what the next ones add again: the best model is kept after a few such falls.
+_FALL, _MOST_FALLS = 10.0, 3  # nats, and times
 _ROUGH = 1e-2  # nats left to gain at the end of one of several starts
 _FLOOR = 1e-8  # alpha over the mean square of its column
 _MODE_TOL = 1e-6  # of the mode's Newton steps
@@ -135,6 +138,8 @@ class State(SearchState):
     scans: int = 0
     vain_scans: int = 0  # in a row that did not raise the evidence
     last_evidence: float = np.nan  # before the last joint step
+    best: Model | None = None  # of the steps on this model
+    falls: int = 0  # steps on this model that ended far below the best
 
     @property
     def alpha(self) -> np.ndarray:
@@ -230,7 +235,12 @@ class LaplaceRVM:
         model = near.model
         info = Info(model.log_evidence, len(model.A), near.largest_gain, state.label)
         state.steps += 1
-        settled, last = self._settled(state.stage, near), state.steps >= _RUN_STEPS
+        if state.best is None or model.log_evidence > state.best.log_evidence:
+            state.best = model
+        elif model.log_evidence < state.best.log_evidence - _FALL:
+            state.falls += 1
+        falls = state.falls >= _MOST_FALLS
+        settled, last = self._settled(state.stage, near), falls or state.steps >= _RUN_STEPS
         if settled and state.stage == Stage.JOINT:
             settled = abs(model.log_evidence - state.last_evidence) < STILL * self.tol
             if not settled and not last:
@@ -238,7 +248,8 @@ class LaplaceRVM:
                 return state, info._replace(largest_gain=max(gain, near.largest_gain))
         state.last_evidence = np.nan
         if settled or last:
-            state.model = model._replace(end=_end(near, settled))
+            end = _end(near, settled)
+            state.model = (state.best if falls and not settled else model)._replace(end=end)
             self._advance(state, design, t)
         else:
             self._sweep(state, near)
@@ -321,7 +332,7 @@ class LaplaceRVM:
     def _advance(self, state: State, design: Design, t: np.ndarray) -> None:
         """Choose what follows the model that was finished."""
         state.polished.append(state.model)
-        state.steps = 0
+        state.steps, state.falls, state.best = 0, 0, None
         follow: dict[str, Callable[[State, Design, np.ndarray], None]] = {
             Stage.START: self._after_start,
             Stage.MERGE: self._after_merge,
