@@ -7,7 +7,7 @@ from sparsebayes.designs import DenseDesign
 from sparsebayes.linalg.blocks import column_blocks
 from sparsebayes.solvers import run
 from sparsebayes.solvers.group.column_form import ColumnForm
-from sparsebayes.solvers.group.probit import ProbitGroupEP, log_evidence, tilted
+from sparsebayes.solvers.group.probit import ProbitGroupEP, log_evidence, matched_site, tilted
 from sparsebayes.solvers.group.row_form import RowForm
 from sparsebayes.solvers.group.sites import SpikeSlabSites
 
@@ -18,6 +18,16 @@ def _labels(seed, n, G=4, k=2):
     X = rng.standard_normal((n, G * k))
     w = rng.standard_normal(G * k) * (group_of < 2)
     return rng, X, np.where(X @ w + rng.standard_normal(n) > 0, 1.0, -1.0), group_of
+
+
+def test_the_site_of_a_label_is_no_more_precise_than_the_label():
+    m, v = np.array([-1e6, -30.0, 0.0, 5.0]), np.array([1e20, 1e3, 1e16, 1e-3])
+    for power in (1.0, 0.3):
+        _, d1, d2 = tilted(m, v, np.full(4, power))
+        tau, eta = matched_site(m, v, d1, d2, np.full(4, power))
+        assert np.all((tau >= 0) & (tau <= power)) and np.all(np.isfinite(eta))
+        # The tilted mean is m + v d1.
+        np.testing.assert_allclose((m / v + eta) / (1.0 / v + tau), m + v * d1, rtol=1e-6)
 
 
 @pytest.mark.parametrize("n", [6, 25])  # fewer and more rows than columns

@@ -161,6 +161,8 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         means = np.zeros(self.n_features_in_)
         if problem.fit_intercept:
             means = np.average(X, axis=0, weights=weight)
+            # The mean of a constant is that constant, and not its neighbour in float64.
+            means = np.where(np.ptp(X, axis=0) == 0.0, X[0], means)
         # A power of two where the squares of X would leave float64, as in the regressors.
         scale = float(one_scale(X).column_scale[0])
         repeated = groups.columns if len(groups.columns) > self.n_features_in_ else None

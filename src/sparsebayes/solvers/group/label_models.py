@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...posterior import ModelMixture
-from .probit import tilted
+from .probit import matched_site, tilted
 
 _SWEEPS = 100  # at most
 _CHANGE = 1e-3  # of the log evidence, at which a fit has ended
@@ -254,9 +254,9 @@ class LabelModels:
             goes_on = finite & ~(np.abs(total - last) < _CHANGE)
             if not np.any(goes_on):
                 break
-            bend = 1.0 + v * d2
-            tau = np.maximum(tau + xi * (-d2 / bend - tau), _SMALLEST_TAU * power)[goes_on]
-            eta = (eta + xi * ((t * d1 - m * d2) / bend - eta))[goes_on]
+            new_tau, new_eta = matched_site(m, v, t * d1, d2, power)
+            tau = np.maximum(tau + xi * (new_tau - tau), _SMALLEST_TAU * power)[goes_on]
+            eta = (eta + xi * (new_eta - eta))[goes_on]
             Phi, running = Phi[goes_on], running[goes_on]
             xi = max(xi * _DECAY, _LEAST_DAMPING)
         return fits

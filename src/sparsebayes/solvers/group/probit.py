@@ -8,10 +8,11 @@ on Phi with noise precisions tau. One step updates all sites of both kinds at on
 
     cavity of f_i: v = s/(1 - tau s), m = (f - s eta)/(1 - tau s)          s, f: the marginal of f_i
     z = t m/sqrt(1 + v),  a = N(z)/Phi(z),  d1 = t a/sqrt(1 + v),  d2 = -a (z + a)/(1 + v)
-    tau* = -d2/(1 + v d2),   eta* = (d1 - m d2)/(1 + v d2)
+    tau* = -d2/(1 + v d2),   eta* = (d1 - m d2)/(1 + v d2) = m tau* + d1 (1 + v tau*)
 
-(Rasmussen and Williams 2006, section 3.6). tau* is positive: the likelihood is log-concave. The
-evidence is
+(Rasmussen and Williams 2006, section 3.6). tau* is positive: the likelihood is log-concave. It is
+at most 1, the largest curvature of -log Phi; rounding and mixed steps are kept below. The evidence
+is
 
     log Z = -1/2 log|A| - 1/2 r'C^-1 r + 1/2 sum eta^2/tau              (A, r, C: `marginals`)
             + sum_i [log Phi(z_i) - 1/2 log(1 - tau s) - (1 - tau s)(eta^2 v + 2 eta m - tau m^2)/2]
@@ -58,7 +59,8 @@ _SMALLEST_TAU = 1e-8  # a row site below this has no influence
 # Latent variance that one column may give a row: beyond it the labels are certain to the last
 # digit, and separable classes would let v0 grow for ever.
 _LARGEST_SLAB = 100.0
-_NEWTON = 30  # steps to the mode of a tilted density
+_NEWTON = 30  # steps to the mode of a tilted density, at most
+_AT_MODE = 1e-6  # squared distance from the mode in standard deviations: the nodes reach farther
 _FAR = -1e5  # from here on the curvature of log Phi is minus one, to ten digits
 _NODES = 40  # on either side of it
 _DROP = 36.0  # nats below the top at which a density has ended
@@ -200,7 +202,7 @@ class ProbitGroupEP:
             size *= np.tile(np.sqrt(state.copies / (1.0 + state.s)), 2)
             new += sites.mix(state.mixing, former, xi, (row_sites, step, size * step))
         state.tau, state.eta = np.split(new, 2)
-        state.tau = np.maximum(state.tau, _SMALLEST_TAU * state.power)
+        state.tau = np.clip(state.tau, _SMALLEST_TAU * state.power, state.power)
         smallest = min(self.smallest_damping, self.damping)
         state.xi = max(xi * self.decay, smallest)
         if state.learning.step(
@@ -292,8 +294,16 @@ def _cavity(state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _row_update(t: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray]:
     m, v, _ = _cavity(state)
     _, d1, d2 = tilted(t * m, v, state.power)
-    d1 = t * d1
-    return -d2 / (1.0 + v * d2), (d1 - m * d2) / (1.0 + v * d2)
+    return matched_site(m, v, t * d1, d2, state.power)
+
+
+def matched_site(
+    m: np.ndarray, v: np.ndarray, d1: np.ndarray, d2: np.ndarray, power: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the row site (tau, eta) that gives a cavity N(m, v) the moments of `tilted`."""
+    remaining = np.maximum(1.0 + v * d2, np.finfo(float).eps)  # variance, over that of the cavity
+    tau = np.clip(-d2 / remaining, 0.0, power)
+    return tau, m * tau + d1 * (1.0 + v * tau)
 
 
 def tilted(
@@ -336,6 +346,8 @@ def _by_quadrature(
         ratio = _mills(mode)
         slope, bend = a * ratio - (mode - m) / v, a * _curvature(mode, ratio) + 1.0 / v
         mode = mode + slope / bend
+        if np.all(slope**2 < _AT_MODE * bend):
+            break
 
     def log_density(f: np.ndarray) -> np.ndarray:
         return a * log_ndtr(f) - 0.5 * (f - m) ** 2 / v

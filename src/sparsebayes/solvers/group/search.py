@@ -171,7 +171,7 @@ def starting_values(design: Design, t: np.ndarray, n_groups: int) -> tuple[float
     A prior that spends a quarter of the rows on weights (at most half of the groups), and whose
     variance is that of t.
     """
-    n, d = design.n_observations, design.n_candidates
+    n, d = max(design.n_observations, 1.0), design.n_candidates
     margin = 0.5 / n_groups
     p0 = float(np.clip(0.25 * n / d, margin, max(0.5, margin)))
     power = max(float(t @ t), _TINY)
