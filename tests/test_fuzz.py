@@ -71,6 +71,15 @@ FOUND = [
     ("SparseGPRegressor+neighbours", 700739),  # a noise variance that underflows: 0/0
     ("GroupARDRegressor", 701954),  # a calibrated variance beyond float64: NaN
     ("SparseGPRegressor", 701354),  # an amplitude beyond float64: NaN
+    ("ForwardRegressor", 710295),  # functions that are zero everywhere: ZeroDivisionError
+    ("OrthogonalLeastSquaresRegressor", 710365),  # variances of weights beyond float64: overflow
+    ("SparseGPRegressor+neighbours", 711500),  # a calibrated variance beyond float64: overflow
+    ("SparseTargetTransform", 711766),  # rows of tiny weight, infinite variance: inf - inf
+    ("PartitionedRVMClassifier", 711820),  # constant functions, large weights: LinAlgError
+    ("GroupARDRegressor", 720637),  # a fold of less than one observation: log of a negative noise
+    ("OrthogonalLeastSquaresRegressor", 720956),  # coefficients beyond float64
+    ("PartitionedRVMRegressor", 721824),  # residuals of zero: a tail without scale
+    ("GroupSpikeSlabClassifier", 710904),  # constant columns, large weights: LinAlgError
 ]
 
 

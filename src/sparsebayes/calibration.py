@@ -84,18 +84,20 @@ def calibrate(method: Method, last: Round, fit: Fit, choose_kernel: ChooseKernel
             "Student's t describes. Use predict_interval(X, calibrated='conformal')."
         )
         notes = (*notes, Note(message))
+    with np.errstate(over="ignore"):  # an infinite variance is refused by the fit
+        loo = loo._replace(
+            spread=loo.spread * factor,
+            fitted_noise=loo.fitted_noise * factor,
+            added=loo.added * factor,
+            noise=None if loo.noise is None else loo.noise * factor,
+        )
     return replace(
         fit,
         notes=notes,
         calibration=np.sqrt(factor),
         tail_factor=residual_factor,
         conformal=conformal,
-        loo=loo._replace(
-            spread=loo.spread * factor,
-            fitted_noise=loo.fitted_noise * factor,
-            added=loo.added * factor,
-            noise=None if loo.noise is None else loo.noise * factor,
-        ),
+        loo=loo,
     )
 
 

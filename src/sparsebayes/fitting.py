@@ -180,7 +180,7 @@ class Fit:
         coef, intercept, unit = user_coefficients(self.model)
         out: dict[str, Any] = {"intercept_": intercept, "coef_": coef.T}
         if of_columns:
-            std = np.sqrt(self.posterior.weight_variance).T * unit
+            std = self.posterior.weight_std.T * unit
             for name, values in (("coef_", coef.T), ("coef_std_", std)):
                 out[name] = np.zeros((*values.shape[:-1], n_features))
                 out[name][..., self.active] = values

@@ -370,15 +370,23 @@ def loo_density(loo: LooPredictions, tail: Tail | None) -> np.ndarray:
 
 
 def positive_root(variance: PerTarget) -> np.ndarray:
-    """Return the square root, above zero: the variance of a target of 1e-150 may underflow."""
-    return np.sqrt(np.maximum(variance, np.finfo(np.float64).tiny))
+    """Return the square root, positive and finite: variances of 1e-150 squared may underflow."""
+    limits = np.finfo(np.float64)
+    return np.sqrt(np.clip(variance, limits.tiny, limits.max))
 
 
 def user_coefficients(predictor: Predictor) -> tuple[np.ndarray, PerTarget, np.ndarray]:
     """Return coefficients, intercept and the scale of each function, in the units of X and y."""
     basis, posterior = predictor.basis, predictor.posterior
-    intercept = posterior.intercept - basis.centre @ posterior.mean
-    return (posterior.mean.T * basis.scale).T, intercept, basis.scale
+    with np.errstate(over="ignore", invalid="ignore"):
+        intercept = posterior.intercept - basis.centre @ posterior.mean
+        coef = (posterior.mean.T * basis.scale).T
+    if not np.all(np.isfinite(coef)) or not np.all(np.isfinite(intercept)):
+        raise ValueError(
+            "The coefficients overflow float64: y is too large in comparison with the columns of "
+            "X. Rescale X or y, for example with StandardScaler or TransformedTargetRegressor."
+        )
+    return coef, intercept, basis.scale
 
 
 def _length_scales(kernel: KernelChoice) -> np.ndarray | None:

@@ -141,7 +141,9 @@ def pivoted_factor(design: Design, rank: int, trace: float) -> tuple[np.ndarray,
     residual_trace = float(np.sum(np.maximum(diagonal - np.einsum("ij,ij->j", F, F), 0.0)))
     every_row = len(base.centres) == base.n_rows
     rows = F if every_row else _at_rows(base, F[:, pivots].T, pivots)
-    return design.target(rows.T), F, residual_trace / float(np.sum(diagonal))
+    # Of functions that are zero at every row nothing is left out.
+    total = max(float(np.sum(diagonal)), float(np.finfo(np.float64).tiny))
+    return design.target(rows.T), F, residual_trace / total
 
 
 def _nystroem(

@@ -316,13 +316,15 @@ class OrthogonalLeastSquaresRegressor(StreamRegressor):
         err = solution.error_reduction
         with np.errstate(over="ignore", under="ignore"):
             regularizer = terms.lam / scale / scale
+            orthogonal_weight = terms.g * scale * target
+            weight = fit.posterior.mean * scale
         table = ErrorReductionTable(
             stage=np.arange(1, len(err) + 1),
             term=np.array(_names(self.kernel, feature_names(self), fit.active), dtype=str),
             err=err,
             cumulative=np.cumsum(err),
-            orthogonal_weight=terms.g * scale * target,
-            weight=fit.posterior.mean * scale,
+            orthogonal_weight=orthogonal_weight,
+            weight=weight,
             regularizer=regularizer,
         )
         notes = fit.notes

@@ -87,6 +87,14 @@ class Posterior(Generic[Form]):
         return np.concatenate(parts) if parts else np.zeros(self.mean.shape)
 
     @property
+    def weight_std(self) -> np.ndarray:
+        """Standard deviation of each weight, computed in units in which no square overflows."""
+        noise = np.sqrt(np.max(self.noise_variance))
+        unit = 2.0 ** np.round(np.log2(noise)) if 0.0 < noise < np.inf else 1.0
+        scaled = replace(self, form=self.form.rescaled(1.0 / unit))
+        return unit * np.sqrt(scaled.weight_variance)
+
+    @property
     def intercept(self) -> PerTarget:
         """The mean where the functions are zero."""
         return self.offset if self.centre is None else self.offset - self.centre @ self.mean

@@ -443,7 +443,7 @@ def fit_noise_tail(
     start : Tail
         Student's t of the residuals over the standard deviation of both.
     """
-    if np.max(function / noise) < _CERTAIN or not np.all(np.isfinite(function)):
+    if np.all(function < _CERTAIN * noise) or not np.all(np.isfinite(function)):
         return start
     step = -(-len(residual) // _TAIL_ROWS)
     r, count = residual[::step], count[::step]
@@ -464,6 +464,10 @@ def fit_noise_tail(
         value,
         np.array([1.0 / start.df, np.log(start.scale)]),
         method="L-BFGS-B",
-        bounds=[(1.0 / _TAILS[1], 1.0 / _TAILS[0]), (None, None)],
+        # Residuals that are all zero would have a scale of zero.
+        bounds=[
+            (1.0 / _TAILS[1], 1.0 / _TAILS[0]),
+            (np.log(1e-3 * start.scale), np.log(1e3 * start.scale)),
+        ],
     )
     return Tail(float(1.0 / optimum.x[0]), float(np.exp(optimum.x[1])))

@@ -174,11 +174,13 @@ class StudentNoise(Predictive):
     @cached_property
     def _stds(self) -> np.ndarray:
         """The standard deviation of each part, of shape (n_parts, n)."""
-        noise = np.square(np.minimum(self.noise_std, self.std))
-        function = self.tail.variance * (np.square(self.std) - noise)
+        tiny = np.finfo(np.float64).tiny
+        unit = np.maximum(self.std, tiny)  # whose square may overflow
+        noise = np.square(np.minimum(self.noise_std, self.std) / unit)
+        function = self.tail.variance * (1.0 - noise)
         variances, _ = student_nodes(self.tail.df)
         noise = np.square(self.tail.scale) * np.multiply.outer(variances, noise)
-        return np.maximum(np.sqrt(function + noise), np.finfo(np.float64).tiny)
+        return np.maximum(unit * np.sqrt(function + noise), tiny)
 
     @property
     def _weight(self) -> np.ndarray:

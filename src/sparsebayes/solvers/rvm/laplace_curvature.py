@@ -29,7 +29,7 @@ from .polish import ColumnSet, Model, absent_gains, model_at, newton, present_ga
 UNIT_NOISE = 0.0, 1.0, 1.0  # E (not used), n and sigma2 of this regression
 _SWEEPS = 4  # around one mode
 _SPAN = 1e-10  # S/|h|^2 below which a column lies in the span of the model
-_CONSTANT = 1e-12  # of |h|^2: what centring leaves of a constant column
+CONSTANT = 1e-12  # of |h|^2: what centring leaves of a constant column
 _MOST_RIDGE = 1e-2  # largest alpha/|h|^2 that rounding can require
 
 Statistics = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -94,7 +94,7 @@ class LaplaceCurvature:
         norms = squares
         if self.intercept:
             norms = squares - sums**2 / self.total
-            norms[norms < _CONSTANT * squares] = 0.0
+            norms[norms < CONSTANT * squares] = 0.0
         return norms - np.einsum("ij,ij->i", T, T), Q, norms
 
 

@@ -43,7 +43,7 @@ from ...linalg import inverse_root
 from ...posterior import Dense, Posterior, laplace_posterior
 from ..run import Solution, StopReason
 from .laplace import STILL, Info
-from .laplace_curvature import UNIT_NOISE, newton_precisions, sweep_precisions
+from .laplace_curvature import CONSTANT, UNIT_NOISE, newton_precisions, sweep_precisions
 from .laplace_sums import Step, Summing, Sums
 from .one_column import SMALLEST_LAM, moving_gain
 
@@ -360,7 +360,10 @@ def _gaussian(search: LaplaceState, w: np.ndarray, sums: Sums, intercept: bool) 
         r = G @ w + sums.gradient
         return _Gaussian(G, r, zeros, 0.0, 0.0, sums.gradient, total)
     centre = sums.means / total
+    squares = G.diagonal().copy()
     G -= np.multiply.outer(sums.means, centre)
+    constant = G.diagonal() < CONSTANT * squares
+    G[constant], G[:, constant] = 0.0, 0.0
     slope = sums.gradient - sums.slope * centre
     offset = search.b + search.db + float(centre @ w)
     return _Gaussian(G, G @ w + slope, centre, offset, sums.slope / total, slope, total)
