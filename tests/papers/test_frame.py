@@ -259,7 +259,7 @@ def test_lines_of_other_code_are_carried_over_where_the_first_repetition_is_the_
     monkeypatch.setattr(frame, "code_digest", lambda paper: "changed")
     LOG.clear()
     main(["fake", "--table", "1", "--carry-over"])
-    assert LOG == [("easy", 0), ("hard", 0)]
+    assert sorted(LOG) == [("easy", 0), ("hard", 0)]  # the longer one first
     assert "1 of 2 lines of other code have the same values again" in capsys.readouterr().out
     store = Store("reproduce", "fake", False)
     chosen = paper("easy", "hard").tables[0].cells(False)
@@ -321,7 +321,7 @@ def test_cells_kept_in_the_repository_serve_a_fresh_clone(fake, monkeypatch, cap
         assert values["error"][1] == pytest.approx(10 + np.random.default_rng(1).standard_normal())
     monkeypatch.setattr(frame, "code_digest", lambda paper: "changed")
     main(["fake", "--carry-over"])
-    assert LOG == [("easy", 0), ("hard", 0)]
+    assert sorted(LOG) == [("easy", 0), ("hard", 0)]  # the longer one first
     assert main(["fake", "--keep", "--quick"]) == 2
 
 
