@@ -537,7 +537,7 @@ def goes_on(model, name, problem, args, plain):
 
 
 def evidence_alone(model, args):
-    """The log evidence of a fit; of a classifier on columns without the folds of its calibration."""
+    """The log evidence of a fit; of a classifier on columns without the folds that calibrate it."""
     if not is_classifier(model) or model.kernel is not None:
         return model.fit(*args).log_evidence_
     X, y, weight = (*args, None)[:3]

@@ -25,7 +25,8 @@ def test_the_site_of_a_label_is_no_more_precise_than_the_label():
     for power in (1.0, 0.3):
         _, d1, d2 = tilted(m, v, np.full(4, power))
         tau, eta = matched_site(m, v, d1, d2, np.full(4, power))
-        assert np.all((tau >= 0) & (tau <= power)) and np.all(np.isfinite(eta))
+        assert np.all((tau >= 0) & (tau <= power))
+        assert np.all(np.isfinite(eta))
         # The tilted mean is m + v d1.
         np.testing.assert_allclose((m / v + eta) / (1.0 / v + tau), m + v * d1, rtol=1e-6)
 
