@@ -621,7 +621,7 @@ def fold_predictions(
 ) -> LabelPredictions | None:
     """Return the cross-validated scores of the observations; None where no class has two.
 
-    There are five folds, or twice as many of few rows if `more` may be fitted.
+    There are five folds, or twice as many of few replicated inputs if `more` may be fitted.
 
     Leave-one-out predictions of one posterior compare kernels well, but the row that is left out
     had a part in the choice of the functions: on digits they claim a log-loss of .017 where it is

@@ -601,7 +601,7 @@ def test_equal_rows_are_replicates_unless_the_inputs_are_discrete(kind, expected
     found = find_repeats(data, X, np.ones(150))
     assert found.replicates == expected
     assert found.n_different == len(np.unique(X.toarray() if kind == "sparse" else X, axis=0))
-    assert found.n_folds == (10 if found.n_different <= 100 else 5)
+    assert found.n_folds == (10 if expected else 5)
 
 
 def test_folds_pay_for_length_scales_and_variances_that_they_hold():
