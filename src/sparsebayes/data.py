@@ -103,6 +103,12 @@ class Data:
         return np.ones(self.n_rows) if self.weight is None else self.weight
 
     @property
+    def target_moments(self) -> tuple[Any, Any]:
+        """Mean and variance of the target over all observations, of each output."""
+        mean = np.average(self.y, axis=0, weights=self.weight)
+        return mean, np.average(np.square(self.y - mean), axis=0, weights=self.weight)
+
+    @property
     def likelihood_weight(self) -> np.ndarray | None:
         """Weight of each row in a Gaussian likelihood: its count times its precision."""
         if self.precision is None:

@@ -152,8 +152,8 @@ def _with_extrapolation(problem: Problem, fit: Fit) -> Fit:
     data, model, kernel = problem.rows, fit.model, problem.kernel_function
     if not model.takes_extrapolation:
         return fit
-    y, level = data.y[data.used], fit.noise.level
-    amplitude = np.maximum(np.var(y, axis=0) - level, 0.0)
+    variance, level = data.target_moments[1], fit.noise.level
+    amplitude = np.maximum(variance - level, 0.0)
     if is_option(problem.spec.family, "precomputed"):
         unlike = _unlike(data, float(np.mean(level)), amplitude)
         return fit if unlike is None else replace(fit, model=model.with_added(unlike))
@@ -161,7 +161,7 @@ def _with_extrapolation(problem: Problem, fit: Fit) -> Fit:
         return fit
     if problem.choice.noise_to_signal > 0.0:
         amplitude = np.maximum(amplitude, level / problem.choice.noise_to_signal)
-    amplitude = np.minimum(amplitude, _MOST_SIGNAL * np.var(y, axis=0))
+    amplitude = np.minimum(amplitude, _MOST_SIGNAL * variance)
     added = Extrapolation(kernel, data.box(), amplitude)
     return replace(fit, model=model.with_added(added))
 

@@ -50,7 +50,7 @@ def test_whole_weights_are_repetition(model, noise):
     rows = np.repeat(np.arange(len(y)), weight)
     repeated = fitted(model, noise, X[rows], y[rows], std[rows])
     weighted = fitted(model, noise, X, y, std, sample_weight=weight)
-    np.testing.assert_allclose(answers(weighted, X), answers(repeated, X), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(answers(weighted, X), answers(repeated, X), rtol=1e-6, atol=1e-6)
 
 
 @CASES
