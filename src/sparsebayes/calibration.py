@@ -37,6 +37,7 @@ _LONGER, _FURTHER = 2.0, 10
 _ENOUGH_ROWS = 500  # rows of the folds after which no further fold is fitted
 # Calibration factor of the standard deviation above which the model is wrong, not just too sure.
 _WRONG_MODEL = 3.0
+_FEWEST_JUDGES = 10  # observations whose mean square says something
 _NOMINAL, _BY_CHANCE = 0.05, 4.0  # share outside of 95 % intervals, and standard errors beyond it
 _MOST_KNOWN = 20_000  # inputs of `partial_fit` that are recognised when they come again
 _ADVICE = "Try another kernel or model, or pass noise_variance if you know it."
@@ -146,11 +147,11 @@ def _judges(last: Round) -> np.ndarray:
     Where most rows have a function, the others are fitted as if the functions represented them up
     to the noise. If the process varies more than that between the functions, it is these others
     that are predicted as new rows are: without one of the rows that has a function, the fit bends
-    to reach them.
+    to reach them. If these are few, all rows judge: the mean square of a handful says little.
     """
     loo, count = last.loo, last.loo.weight
     between = np.broadcast_to(loo.added, loo.gap.shape) > loo.noise_variance
-    if loo.gap.ndim > 1 or not np.any(count[between] > 0.0):
+    if loo.gap.ndim > 1 or np.sum(count[between]) < _FEWEST_JUDGES:
         return count
     return count * between
 
@@ -341,6 +342,9 @@ class NewRows:
         Hashes of the inputs so far, up to `_MOST_KNOWN`. The errors at known inputs do not count,
         because they say nothing about inputs between them. None where inputs are discrete, so that
         new ones are known as well.
+    holds_intercept : bool
+        Whether a constant that runs away from the target is held at its mean. False if that of the
+        first rows is as far away, where the kernel is wide: leave-one-out errors judge it there.
     """
 
     n_rows: float
@@ -348,9 +352,10 @@ class NewRows:
     beyond: Extrapolation | None
     input_range: InputRange | None
     known: np.ndarray | None
+    holds_intercept: bool
 
     @classmethod
-    def from_first(cls, fit: Fit, data: Data) -> NewRows:
+    def from_first(cls, fit: Fit, data: Data, holds_intercept: bool) -> NewRows:
         """Return the errors of the first rows, which have been fitted with calibration."""
         loo, model = fit.loo, fit.model
         n = 0.0 if loo is None else float(np.sum(loo.weight))
@@ -360,7 +365,8 @@ class NewRows:
         )
         repeats = len(hashes) < len(data.used)
         known = None if repeats and is_discrete(data, data.used[first], total) else hashes
-        return cls(n, float(np.square(fit.calibration)), beyond, fit.input_range, known)
+        ratio = float(np.square(fit.calibration))
+        return cls(n, ratio, beyond, fit.input_range, known, holds_intercept)
 
     def plus(self, fit: Fit, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> NewRows:
         """Return the errors with those of further rows, which `fit` has not seen."""
@@ -380,7 +386,7 @@ class NewRows:
         kept = self.n_rows * self.n_rows / n  # the errors of a fit to few rows count less
         with np.errstate(over="ignore", invalid="ignore"):
             ratio = (kept * self.ratio + n_new * _error_ratio(fit, X, y, count)) / (kept + n_new)
-        return NewRows(n, ratio, beyond, input_range, known)
+        return NewRows(n, ratio, beyond, input_range, known, self.holds_intercept)
 
     def _widened(self, X: np.ndarray) -> tuple[Extrapolation | None, InputRange | None]:
         """Return both boxes, widened so that they contain the rows of X."""

@@ -98,7 +98,7 @@ class Round:
 def solve_round(method: Method, problem: Problem) -> Round:
     """Fit one round; precisions are how well rows are known, not how often they are there."""
     fit = method.refit(problem)
-    if method.frees_intercept and _intercept_runs_away(problem, fit):
+    if method.frees_intercept and intercept_runs_away(problem, fit):
         problem = replace(problem, hold_intercept=True)
         fit = method.refit(problem)
     precision = problem.rows.precision
@@ -108,21 +108,26 @@ def solve_round(method: Method, problem: Problem) -> Round:
     return Round(problem, fit)
 
 
-def _intercept_runs_away(problem: Problem, fit: Fit) -> bool:
+def intercept_runs_away(problem: Problem, fit: Fit) -> bool:
     """Tell whether the constant of a stationary kernel model lies far outside the target.
 
     Kernel functions that overlap are nearly constant together where there are rows, so that a
     constant with a flat prior and their weights can cancel. Away from the rows only the constant
     remains.
     """
-    data = problem.rows
-    if not (problem.fit_intercept and data.in_memory) or problem.hold_intercept:
+    if not problem.fit_intercept or problem.hold_intercept:
+        return False
+    if problem.stream is None and not problem.rows.in_memory:
         return False
     if not problem.design.stationary or fit.posterior.mean.ndim > 1:
         return False
-    y = data.y[data.used]
-    away = np.abs(user_coefficients(fit.model)[1] - np.mean(y))
-    return bool(away > _FAR * np.std(y)) and len(fit.active) > 0
+    if problem.stream is None:
+        mean, variance = problem.rows.target_moments
+        std = np.sqrt(variance)
+    else:
+        mean, std = problem.stream.target_moments
+    away = np.abs(user_coefficients(fit.model)[1] - mean)
+    return bool(away > _FAR * std) and len(fit.active) > 0
 
 
 def refit_round(method: Method, last: Round, data: Data, previous: Fit | None) -> Round:

@@ -182,7 +182,7 @@ class Problem(CandidateProblem):
     @cached_property
     def _made(self) -> _Made:
         if self.stream is not None:
-            return _from_stream(self.stream)
+            return _from_stream(self.stream, self.hold_intercept)
         if self.rows.in_memory:
             return _in_memory(self)
         return _in_chunks(self)
@@ -346,8 +346,8 @@ class _Made(NamedTuple):
     labels: np.ndarray
 
 
-def _from_stream(stream: Stream) -> _Made:
-    design, t, offset = stream.problem()
+def _from_stream(stream: Stream, hold_intercept: bool = False) -> _Made:
+    design, t, offset = stream.problem(hold_intercept)
     return _Made(design, t, offset, Units(stream.scale, design.n_observations), stream.labels)
 
 

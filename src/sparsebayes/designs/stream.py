@@ -94,9 +94,26 @@ class Stream(Job):
         total, n_rows = self.total + total, self.n_rows + n_rows
         return replace(self, triangle=triangle, total=total, n_rows=n_rows)
 
-    def problem(self) -> tuple[Design, np.ndarray, float]:
-        """Return the candidates as a design, the target, and its mean."""
+    @property
+    def target_moments(self) -> tuple[float, float]:
+        """Mean and standard deviation of the target, of a stream with an intercept."""
+        target, scale = self.triangle[:, -1], self.scale
+        spread = float(np.sqrt(target[1:] @ target[1:] / self.total))
+        return float(target[0] / self.triangle[0, 0]) * scale, spread * scale
+
+    def problem(self, hold_intercept: bool = False) -> tuple[Design, np.ndarray, float]:
+        """Return the candidates as a design, the target, and its mean.
+
+        With `hold_intercept` the constant is that mean, and the candidates are not centred.
+        """
         k = int(self.intercept)
+        if hold_intercept:
+            offset = float(self.triangle[0, -1] / self.triangle[0, 0])
+            around = self.triangle[:, 1:].copy()
+            around[:, -1] -= offset * self.triangle[:, 0]
+            R = np.asarray(np.linalg.qr(around, mode="r"))
+            held = replace(self, intercept=False)
+            return StreamDesign(R[:, :-1], held, self.functions), R[:, -1].copy(), offset
         R, functions, offset = self.triangle[k:, k:], self.functions, 0.0
         if self.intercept:
             means = self.triangle[0, 1:] / self.triangle[0, 0]
@@ -110,11 +127,17 @@ class StreamDesign(CompressedDesign):
     def __init__(self, matrix: np.ndarray, stream: Stream, functions: Basis) -> None:
         super().__init__(matrix, RowCounts(stream.total, stream.intercept), functions)
         self._n_rows_read, self._centres = stream.n_rows, functions.centres
+        self._kernel = stream.kernel
 
     @property
     def inputs(self) -> np.ndarray | None:
         """The centres of the functions: the other rows are not stored."""
         return self._centres
+
+    @property
+    def stationary(self) -> bool:
+        """True where the columns are functions of a stationary kernel."""
+        return self._kernel is not None and self._kernel.stationary
 
     @property
     def n_distinct_inputs(self) -> int:

@@ -21,6 +21,7 @@ from ..designs.kernel import block_rows
 from ..designs.stream import Stream
 from ..fitting import Fit, Method, NoiseSpec, publish
 from ..kernels import KernelChoice, is_option
+from ..noise_rounds import intercept_runs_away
 from ..posterior import BlockLowRank, Dense, Posterior
 from ..posterior.leave_one_out import Calibration
 from ..posterior.noise import NoiseModel, Tail
@@ -588,17 +589,28 @@ class StreamRegressor(SparseRegressor):
             new = former.extra["new_rows"].plus(former, X, y, weight)
         assert problem.stream is not None
         problem = replace(problem, stream=problem.stream.plus(X, y, weight))
-        fit = new.calibrate(self._solve(replace(problem, reporter=Reporter(self))), X, y, weight)
+        fit = self._solve_stream(replace(problem, reporter=Reporter(self)), new.holds_intercept)
+        fit = new.calibrate(fit, X, y, weight)
         publish(self, replace(fit, extra={**fit.extra, "stream": problem, "new_rows": new}))
         return self
 
+    def _solve_stream(self, problem: Problem, holds_intercept: bool) -> Fit:
+        """Fit the rows read so far; hold a constant that would run away, if that is wanted."""
+        fit = self._solve(problem)
+        if holds_intercept and intercept_runs_away(problem, fit):
+            fit = self._solve(replace(problem, hold_intercept=True))
+        return fit
+
     def _first_errors(self, problem: Problem) -> NewRows:
         """Return the errors of the first rows, left out of a fit to the others."""
-        data = problem.rows
+        data = rows = problem.rows
         if self._merges_duplicates():
             data = merge_duplicates(data)
-        fit = fit_with_noise(self._method(data), replace(problem, data=data, reporter=Reporter()))
-        return NewRows.from_first(with_inputs(fit, problem, linear=is_linear(self)), problem.rows)
+        problem = replace(problem, data=data, reporter=Reporter())
+        fit = fit_with_noise(self._method(data), problem)
+        # The rows of the first call judge a constant far from the target. Later ones do not.
+        holds = self.capabilities.frees_intercept or not intercept_runs_away(problem, fit)
+        return NewRows.from_first(with_inputs(fit, problem, linear=is_linear(self)), rows, holds)
 
     def _empty_stream(self, problem: Problem) -> Problem:
         """Return the problem with the candidates and the kernel of its rows, and no rows."""
