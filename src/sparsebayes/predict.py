@@ -33,7 +33,7 @@ _MOST_ROWS = 4096  # rows of a block of predictions
 # Share of a length scale beyond the training rows from which a prediction counts as extrapolation,
 # and the length scale of normal scores at which an input does not matter.
 _MARGIN, _LONGEST_SCORE = 0.5, 10.0
-_SHARE = 0.1  # share of the range beyond it from which kernels of a given width extrapolate
+_SHARE = 0.1  # share of the range beyond it from which models extrapolate
 
 
 class Predictor(Protocol):
@@ -413,11 +413,10 @@ class InputRange:
     low, high : arrays of shape (n_features,)
         Smallest and largest value of each input.
     margin : array of shape (n_features,)
-        How far beyond them a new row may lie: half a length scale of the kernel; the whole range
-        for a linear model, and for an input that the kernel sees as its normal score. A tenth of
-        the range, where that is less, if the width was given: it says nothing about the function.
-        The same tenth for kernels without a length scale, such as polynomials. Infinite for inputs
-        on which the model does not depend.
+        How far beyond them a new row may lie: a tenth of the range. If the length scales of the
+        kernel are learnt, they say how far the function is known: half a length scale, but not more
+        than the whole range for an input that the kernel sees as its normal score. If the width was
+        given, the smaller of both. Infinite for inputs on which a linear model hardly depends.
     """
 
     low: np.ndarray
@@ -426,14 +425,12 @@ class InputRange:
 
     @classmethod
     def from_rows(cls, X: np.ndarray, kernel: KernelChoice, columns: np.ndarray) -> InputRange:
-        """Return the range of rows X under a kernel, or of the `columns` of a linear model."""
+        """Return the range of rows X under a kernel; a linear one depends on `columns` alone."""
         low, high = np.min(X, axis=0), np.max(X, axis=0)
         margin = np.full(X.shape[1], np.inf)
         length = _length_scales(kernel)
-        if kernel.family is None:
-            margin[columns] = (high - low)[columns]
-        elif is_option(kernel.family, "linear"):
-            margin = high - low
+        if kernel.family is None or is_option(kernel.family, "linear"):
+            margin[columns] = _SHARE * (high - low)[columns]
         elif length is None:
             margin = _SHARE * (high - low)
         else:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 500  # training rows that represent the distribution of the inputs
 _LEAST_ROWS = 64
+_MATTERS = 0.01  # relevance from which a linear function is said to depend on an input
 _WORK = 4e8  # products that may be spent: rows x functions x inputs, for each input
 
 
@@ -48,10 +49,10 @@ def with_inputs(fit: F, problem: CandidateProblem, *, linear: bool, pooled: bool
     data = problem.rows
     if is_option(problem.spec.family, "precomputed"):
         return fit
-    input_range = None
+    relevance, input_range = _relevance(fit, problem, linear, pooled), None
     if isinstance(data.X, np.ndarray):
-        input_range = InputRange.from_rows(data.X[data.used], fit.kernel, fit.active)
-    relevance = _relevance(fit, problem, linear, pooled)
+        matters = np.flatnonzero(relevance >= _MATTERS)
+        input_range = InputRange.from_rows(data.X[data.used], fit.kernel, matters)
     attributes = {**fit.attributes, "feature_relevance_": relevance}
     return replace(fit, input_range=input_range, attributes=attributes)
 
