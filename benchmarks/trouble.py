@@ -48,12 +48,25 @@ CELLS = {
     "clusters": "two groups of rows, twenty length scales apart",
     "units": "inputs in units from 1e-6 to 1e6 around 1e3; a target of 1e6 and 1e3 around it",
     "rounded": "targets rounded to the next half",
+    "rare level": "an input of 0 and 1, which is 1 in 6 rows and in half of the new rows",
+    "gap": "no row in the middle third of an input, where all new rows are",
+    "corner": "new rows in the corner of two inputs, inside their range",
+    "wiggly": "a function of a quarter of the length scale, which the rows hardly resolve",
+    "heavy inputs": "inputs with Cauchy tails; the function is smooth in their ranks",
+    "imputed": "a tenth of the values replaced by the mean of their input",
+    "censored": "targets below the mean are written as the mean",
+    "zero-inflated": "two fifths of the targets are zero, the others positive",
+    "lognormal target": "the exponential of a function and its noise",
+    "outliers": "a tenth of the targets has ten times the noise",
+    "drift": "noise that is correlated from row to row; new rows are later",
+    "weights by input": "sample_weight from .2 to 5 that grows with an input",
     "rare class": "about 5 % of the rows in a class",
     "two of a class": "2 of 200 rows in a class, at random",
     "few labels": "40 rows",
     "flipped labels": "no overlap but for 15 % wrong labels",
     "three classes": "three classes",
 }
+RESHAPED = ("censored", "zero-inflated", "lognormal target")
 REPLICATED = 25  # different rows of "replicates"
 ROWS = {"30 rows": 30, "few labels": 40, "p > n": 100, "duplicates": 100, "p = n": 150}
 INPUTS = {"p = n": 150, "p > n": 300}
@@ -133,6 +146,19 @@ def inputs(cell, rng, n, d):
         return np.column_stack([code, Z[:, 1:]]), Z
     elif cell == "replicates":
         Z[:n] = Z[rng.integers(0, REPLICATED, n)]
+    elif cell == "rare level":
+        level = np.append(np.arange(n) < 6, rng.random(N_NEW) < 0.5)
+        Z[:, 0] = np.where(level, 1.5, -0.5)
+        return np.column_stack([level, Z[:, 1:]]).astype(float), Z
+    elif cell == "gap":
+        Z[:n, 0] = np.sign(Z[:n, 0]) * rng.uniform(2.0 / 3.0, 2.0, n)
+        Z[new, 0] = rng.uniform(-2.0 / 3.0, 2.0 / 3.0, N_NEW)
+    elif cell == "corner":
+        Z[new, :2] = rng.uniform(1.5, 1.9, (N_NEW, 2))
+    elif cell == "wiggly":
+        return Z.copy(), 4.0 * Z
+    elif cell == "heavy inputs":
+        return np.tan(0.25 * np.pi * 0.999 * Z), Z
     elif cell == "clusters":
         Z[:, 0] += 20.0 * rng.integers(0, 2, N)
     elif cell == "row number":
@@ -161,6 +187,15 @@ def observe(cell, rng, X, Z, f, K, n):
     y = f + sd * e
     if cell == "rounded":
         y = np.round(2.0 * y) / 2.0
+    if cell in RESHAPED:
+        return reshaped(cell, rng, X, f, e, n)
+    if cell == "outliers":
+        e = e * np.where(rng.random(len(f)) < 0.1, 10.0, 1.0)
+        y, sd = f + sd * e, np.full(len(f), NOISE * (0.9 + 0.1 * 100.0) ** 0.5)
+    elif cell == "drift":
+        for i in range(1, len(e)):
+            e[i] = 0.9 * e[i - 1] + (1.0 - 0.9**2) ** 0.5 * e[i]
+        y = f + sd * e
     if cell == "counts":
         f = np.exp(0.5 + 0.7 * f)
         y, sd = rng.poisson(f).astype(float), np.sqrt(f)
@@ -171,6 +206,24 @@ def observe(cell, rng, X, Z, f, K, n):
         variance = np.diag(K)[n:] - np.einsum("ij,ij->j", A, K[:n, n:])
         mean, std = A.T @ y[:n], np.sqrt(np.maximum(variance, 0.0) + std**2)
     return Draw(X[:n], y[:n], X[n:], y[n:], sd[:n] ** 2, mean, std, df)
+
+
+def reshaped(cell, rng, X, f, e, n):
+    """Return targets that are no sum of function and noise, with their exact mean and std."""
+    z = np.linspace(-6.0, 6.0, 241)
+    weight = norm.pdf(z) / np.sum(norm.pdf(z))
+    values, own = f[:, None] + NOISE * z, f + NOISE * e
+    if cell == "censored":
+        values, y = np.maximum(values, 0.0), np.maximum(own, 0.0)
+    else:
+        values, y = np.exp(values), np.exp(own)
+    mean, square = values @ weight, values**2 @ weight
+    if cell == "zero-inflated":
+        y = np.where(rng.random(len(f)) < 0.4, 0.0, y)
+        mean, square = 0.6 * mean, 0.6 * square
+    variance = np.maximum(square - mean**2, 0.0) + JITTER
+    std = np.sqrt(variance[n:])
+    return Draw(X[:n], y[:n], X[n:], y[n:], variance[:n], mean[n:], std)
 
 
 def probabilities(cell, f):
@@ -244,6 +297,12 @@ def spoil(cell, rng, plain):
     elif cell == "units" and plain.P is None:
         scaled = {k: 1e6 + 1e3 * getattr(plain, k) for k in ("y", "target", "mean")}
         return replace(plain, **scaled, noise=1e6 * plain.noise, std=1e3 * plain.std)
+    elif cell == "imputed":
+        for X in (plain.X, plain.new):
+            X[:] = np.where(rng.random(X.shape) < 0.1, plain.X.mean(axis=0), X)
+    elif cell == "weights by input":
+        order = np.argsort(np.argsort(plain.X[:, 0])) / n
+        return replace(plain, weight=0.2 + 4.8 * order)
     elif cell.startswith("weights"):
         weight = rng.uniform(0.5, 3.0, n) if cell == "weights" else np.full(n, 2.5)
         return replace(plain, weight=weight)

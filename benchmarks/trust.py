@@ -65,7 +65,10 @@ from benchmarks.trouble import CELLS, class_oracle, draw, generated
 
 COVERAGES = (0.5, 0.8, 0.95)
 LOWEST_COVERAGE, LARGEST_STD, LARGEST_GAP, LARGEST_SHARE = 0.85, 2.0, 0.05, 1.25
-REGRESSION_ONLY = {"t noise", "uneven noise", "counts"}
+REGRESSION_ONLY = {
+    *("t noise", "uneven noise", "counts", "outliers", "drift"),
+    *("censored", "zero-inflated", "lognormal target"),
+}
 CLASS_DRAWS = 4  # for each of regression: 100 labels say less than 100 numbers
 CLASSES_ONLY = {"rare class", "two of a class", "few labels", "flipped labels", "three classes"}
 # Cells of the options; the other cells are for the estimators at their defaults.
@@ -250,6 +253,12 @@ def pairs_of_columns(draw):
     return np.arange(draw.X.shape[1]) // 2
 
 
+def chain_of_columns(draw):
+    """Return groups of three columns, each of which shares a column with the next."""
+    p = draw.X.shape[1]
+    return [list(range(i, min(i + 3, p))) for i in range(0, p - 1, 2)]
+
+
 def routed(name, cls, ways, columns=False, **params):
     """Return settings of a regressor whose rows arrive in each of these ways."""
 
@@ -286,6 +295,7 @@ SETTINGS = [
     *settings("Backfitting", sb.BackfittingRegressor, "float,no-intercept,ridge,ridge float", True),
     *settings("SpikeSlab", sb.GroupSpikeSlabRegressor, "float,no-intercept", True),
     *settings("SpikeSlab groups", sb.GroupSpikeSlabRegressor, "", True, groups=pairs_of_columns),
+    *settings("SpikeSlab overlap", sb.GroupSpikeSlabRegressor, "", True, groups=chain_of_columns),
     *routed("SpikeSlab", sb.GroupSpikeSlabRegressor, "warm", True),
     *settings("GroupARD groups", sb.GroupARDRegressor, "", True, groups=pairs_of_columns),
     *settings("GroupARD", sb.GroupARDRegressor, "float", True),
