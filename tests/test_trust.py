@@ -5,12 +5,20 @@ An expected failure is a claim that does not hold yet; `strict` makes it fail wh
 
 from __future__ import annotations
 
+import warnings
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from benchmarks.trouble import draw
 from benchmarks.trust import LOWEST_COVERAGE, SETTINGS, judge, measure
-from sparsebayes import BackfittingRegressor, OrthogonalLeastSquaresRegressor, RVMRegressor
+from sparsebayes import (
+    BackfittingRegressor,
+    OrthogonalLeastSquaresRegressor,
+    RVMRegressor,
+    calibration,
+)
 
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 
@@ -76,6 +84,24 @@ def test_labels_measured_several_times_keep_their_confidence(name):
     assert holds("replicates", name, draws=4)
 
 
+def test_a_constant_that_runs_away_between_pieces_is_held():
+    # Free, it was 5.4 standard deviations away after the second piece, and the coverage .64.
+    d, model = draw("replicates", 2), RVMRegressor("rbf", gamma=0.5)
+    for rows in np.array_split(np.arange(len(d.y)), 3):
+        model.partial_fit(d.X[rows], d.y[rows])
+    assert abs(model.intercept_ - d.y.mean()) < 1e-9
+    low, high = model.predict_interval(d.new).T
+    assert np.mean((low <= d.target) & (d.target <= high)) >= 0.9
+
+
+@pytest.mark.parametrize("n_between", [3, 30])
+def test_a_handful_of_rows_does_not_judge_the_variances(n_between):
+    added = np.where(np.arange(100) < n_between, 2.0, 0.0)
+    loo = SimpleNamespace(gap=np.zeros(100), weight=np.ones(100), added=added, noise_variance=1.0)
+    judges = np.sum(calibration._judges(SimpleNamespace(loo=loo)))
+    assert judges == (30 if n_between == 30 else 100)
+
+
 @cases("Forward float,Forward array,OLS ard,GP float")
 def test_error_bars_without_noise_are_not_much_too_wide(name):
     assert holds("noise-free", name)
@@ -128,6 +154,28 @@ def test_the_constant_beside_a_wide_kernel_stays_at_the_target(cls):
         y = np.tanh(X[:, 0]) + 0.3 * X[:, 1] ** 2 + 0.3 * rng.standard_normal(300)
         model = cls("rbf", gamma=1e-3).fit(X, y)
         assert abs(model.intercept_ - y.mean()) <= 1.5 * y.std()
+
+
+@cases("RVM,RVM gamma,Forward,OLS gamma,Backfitting,SpikeSlab overlap")
+def test_rows_in_a_gap_between_the_others_are_covered(name):
+    assert holds("gap", name)
+
+
+@cases("OLS columns,Backfitting,SpikeSlab,GroupARD")
+def test_models_of_columns_warn_of_rows_beyond_the_others(name):
+    assert verdict("beyond", name).warned
+
+
+def test_inputs_that_hardly_matter_have_no_range():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (100, 3))
+    y = 3.0 * X[:, 0] + 0.05 * X[:, 1] + 0.1 * rng.standard_normal(100)
+    model = BackfittingRegressor(prior="ridge").fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict([[1.1, 5.0, 5.0]])
+    with pytest.warns(UserWarning, match=r"1.5 for input 0"):
+        model.predict([[1.5, 0.0, 0.0]])
 
 
 @cases("OLS,Backfitting rbf,RVM,Forward")
