@@ -155,6 +155,7 @@ CALIBRATION = {
     "more columns than rows": (50, 40, 3, 0.08, 0.15, 0.0),
     "many groups": (100, 60, 1, 0.1, 0.1, 0.3),
     "strong signals": (60, 10, 3, 0.3, 1.0, 0.0),
+    "wide correlated": (60, 120, 1, 0.04, 0.4, 0.5),
 }
 BINS = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 1.0)
 

@@ -6,6 +6,7 @@ from scipy.special import expit, logit, logsumexp
 
 from benchmarks.group import calibration_draw
 from sparsebayes import GroupSpikeSlabRegressor
+from sparsebayes.estimators import group_spike_slab
 from sparsebayes.solvers.group import enumeration
 from sparsebayes.solvers.group.ep import LEARNABLE
 from sparsebayes.solvers.group.hyperprior import Hyperprior
@@ -54,6 +55,37 @@ def test_average_over_hyperparameters_is_the_sum_over_all_models_and_nodes(given
     np.testing.assert_allclose(model.coef_, mean, atol=1e-4)
     variance = np.square(model.coef_std_ / model.calibration_)
     np.testing.assert_allclose(variance, weight @ squares - mean**2, atol=1e-4)
+    np.testing.assert_allclose(model.noise_variance_, weight @ noises, rtol=1e-5)
+
+
+def test_with_more_columns_than_rows_runs_at_several_noise_variances_are_averaged(monkeypatch):
+    rng = np.random.default_rng(2)
+    X, groups = rng.standard_normal((9, 10)), np.arange(10) // 2
+    y = X[:, :2] @ [0.6, -0.5] + 0.7 * rng.standard_normal(9)  # no group is decided
+    runs = []
+    make = group_spike_slab.noise_runs
+    monkeypatch.setattr(
+        group_spike_slab, "noise_runs", lambda *given: runs.extend(make(*given)) or runs
+    )
+    model = GroupSpikeSlabRegressor(groups, fit_intercept=False).fit(X, y)
+    assert len(runs) > 2
+    mode = runs[0].state
+    prior = Hyperprior.for_size(*X.shape, ("inclusion_prior", "slab_variance"))
+    total, inclusion, noises = [], [], []
+    for state in (r.state for r in runs):
+        odds = float(state.sites.prior_log_odds[0])
+        v0 = model.slab_variance_ * state.sites.slab_variance[0] / mode.sites.slab_variance[0]
+        noise = model.history_["noise_variance"][-1] * state.sigma2 / mode.sigma2
+        for s, log_s in zip(*prior.slab_nodes(), strict=True):
+            for p, log_p in zip(*prior.prior_nodes(odds, 5), strict=True):
+                at_node = enumerate_models(X, y, groups, expit(odds + p), v0 * np.exp(s), noise)
+                inclusion.append(at_node[0])
+                flat = np.log(state.sigma2 / mode.sigma2 / 3.0)
+                total.append(at_node[3] + log_s + log_p + flat)
+                noises.append(noise)
+    weight = np.exp(np.array(total) - logsumexp(total))
+    np.testing.assert_allclose(model.log_evidence_, logsumexp(total), atol=1e-5)
+    np.testing.assert_allclose(model.inclusion_probability_, weight @ inclusion, atol=1e-5)
     np.testing.assert_allclose(model.noise_variance_, weight @ noises, rtol=1e-5)
 
 
@@ -108,6 +140,14 @@ def test_with_more_columns_than_rows_no_group_is_certain_by_too_little_noise():
     model = GroupSpikeSlabRegressor(groups).fit(X, y)
     assert np.max(model.inclusion_probability_) < 0.5
     assert model.noise_variance_ > 0.5 * np.var(y)
+
+
+@pytest.mark.slow
+def test_correlated_columns_that_outnumber_the_rows_are_not_certain():
+    # With the sites of the mode alone thirty inactive columns had probabilities of 1.
+    X, y, groups, active = calibration_draw("wide correlated", 20097)
+    model = GroupSpikeSlabRegressor(groups).fit(X, y)
+    assert np.max(model.inclusion_probability_[~active]) < 0.8
 
 
 def test_the_prior_of_the_noise_is_flat_unless_columns_outnumber_the_rows():

@@ -28,6 +28,7 @@ from ..solvers.group.ep import LEARNABLE, GroupEP, log_likelihood_constant
 from ..solvers.group.gibbs import GroupGibbs, draws_posterior, inclusion_series
 from ..solvers.group.hyperprior import Hyperprior
 from ..solvers.group.models import Models
+from ..solvers.group.noise_runs import NoiseRun, has_noise_runs, noise_runs
 from ..solvers.group.row_form import RowForm
 from ..solvers.group.screening import SCREENED, Screened, screen, search_columns
 from ..solvers.group.search import MOST_TRIAL_STEPS, EPRuns, starting_values
@@ -630,6 +631,11 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
     def _enumerate(self, problem: Problem, runs: EPRuns, solver: GroupEP) -> Enumeration:
         """Enumerate the groups that the kept run leaves undecided."""
         state = runs.best.state
+        at_noise: list[NoiseRun] = []
+        if has_noise_runs(solver):
+            budget = problem.reporter.budget
+            at_noise = noise_runs(solver, state, problem.design, problem.t, lambda: budget.over)
+            state = at_noise[0].state if len(at_noise) > 1 else state
         return enumerate_undecided_groups(
             state.form,
             state.sites,
@@ -639,6 +645,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             precision=1.0 / state.sigma2,
             log_constant=log_likelihood_constant(state),
             n_observations=state.n_observations,
+            at_noise=at_noise,
         )
 
     def _gibbs_fit(

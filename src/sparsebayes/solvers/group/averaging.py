@@ -11,11 +11,14 @@ sites, so that this is right to first order in them:
 If U is all groups nothing is approximate but the quadrature. Inclusion probabilities, weights and
 evidence are sums over the same nodes. Models below `_LIGHT` at the mode are left out of it. For
 labels the row sites of each model are fitted again at every v0 (`label_models`).
+
+With more columns than rows EP has been run at every sigma2 (`noise_runs`). Each run is averaged
+over p0 and v0, and the averages are summed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import NamedTuple
 
@@ -110,6 +113,55 @@ def average_hyperparameters(
         _mixture(weight.sum(axis=2), chosen, weights, likelihoods, slab.offset, labels),
         total + _constant(sites, others),
         float(weight.sum(axis=(1, 2, 3)) @ np.exp(noise.offset)),
+    )
+
+
+def merge_averages(
+    averages: Sequence[Average], log_weight: np.ndarray, noise: np.ndarray
+) -> Average:
+    """Return the sum of averages at several noise variances, over the same groups.
+
+    Parameters
+    ----------
+    averages : sequence of Average
+        One at each noise variance; the first is that of the posterior that they revise.
+    log_weight : array of shape (n_averages,)
+        Their log weights, with the whole evidence in them.
+    noise : array of shape (n_averages,)
+        The noise variances.
+    """
+    total = float(logsumexp(log_weight))
+    weight = np.exp(log_weight - total)
+    models = [a.models for a in averages]
+    chosen, which = np.unique(
+        np.concatenate([m.chosen for m in models]), axis=0, return_inverse=True
+    )
+    by_model = np.bincount(
+        which.ravel(), np.concatenate([w * m.weight for w, m in zip(weight, models, strict=True)])
+    )
+    order = np.argsort(-by_model, kind="stable")
+    return Average(
+        weight @ np.array([a.inclusion for a in averages]),
+        Models(models[0].groups, chosen[order], by_model[order]),
+        _merged_mixture([a.mixture for a in averages], weight),
+        total,
+        float(weight @ noise / noise[0]),
+    )
+
+
+def _merged_mixture(mixtures: Sequence[ModelMixture], weight: np.ndarray) -> ModelMixture:
+    """Return the heaviest components of several mixtures, each with a likelihood of its own."""
+    share = np.concatenate([w * m.weight for w, m in zip(weight, mixtures, strict=True)])
+    order = np.argsort(-share, kind="stable")[:_KEPT]
+    order = order[share[order] > _NEGLIGIBLE]
+    of = np.repeat(np.arange(len(mixtures)), [len(m) for m in mixtures])
+    return ModelMixture(
+        share[order] / share[order].sum(),
+        np.concatenate([m.inside for m in mixtures])[order],
+        np.concatenate([m.W for m in mixtures]),
+        np.concatenate([m.z for m in mixtures]),
+        np.concatenate([m.slab for m in mixtures])[order],
+        of[order],
     )
 
 

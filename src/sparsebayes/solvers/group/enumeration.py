@@ -36,7 +36,8 @@ For labels the likelihood is Gaussian only under the row sites of EP, which are 
 together. The row sites are fitted to each model again (`label_models`), and the sum is over models
 with evidences of their own. If that is more than a few hundred models, fewer groups are enumerated.
 
-Learnt hyperparameters that have a hyperprior are averaged over (`averaging`).
+Learnt hyperparameters that have a hyperprior are averaged over (`averaging`), with more columns
+than rows over EP runs at several noise variances (`noise_runs`).
 
 W and z come from a factorisation without the sites of U, so that nothing cancels. The cost is
 O(n^2 d), O(n d k) for each group that is in, and the cube of its columns for each model.
@@ -44,7 +45,7 @@ O(n^2 d), O(n d k) for each group that is in, and the cube of its columns for ea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -54,12 +55,14 @@ from scipy.special import expit, log_expit, logsumexp
 
 from ...linalg.blocks import times, transposed
 from ...posterior import ModelMixture, Posterior, average_models
-from .averaging import average_hyperparameters
+from .averaging import Average, average_hyperparameters, merge_averages
 from .clusters import ClusterFit
 from .clusters import models as models_of_cluster
+from .ep import log_likelihood_constant
 from .label_models import LabelModels, LabelRows
 from .marginals import BlockLikelihood, Form, Marginals
 from .models import ALL_MODELS, MOST_MODELS, Models, ModelSearch, ModelWeights, search_models
+from .noise_runs import NoiseRun
 from .sites import SpikeSlabSites
 
 _UNDECIDED = 1e-4  # p (1 - p), and odds of an alternative, above which a group is enumerated
@@ -109,6 +112,7 @@ def enumerate_undecided_groups(
     target: np.ndarray | None = None,
     n_observations: float | None = None,
     rows: LabelRows | None = None,
+    at_noise: Sequence[NoiseRun] = (),
 ) -> Enumeration:
     """Sum over the models of the groups that EP leaves undecided, and of their alternatives.
 
@@ -130,6 +134,8 @@ def enumerate_undecided_groups(
         Number of observations, for the average over a learnt noise variance.
     rows : LabelRows, optional
         Labels and their sites, where the target is labels.
+    at_noise : sequence of NoiseRun, optional
+        Runs at several noise variances, that of `sites` first, in place of its nodes.
     """
     groups = _undecided_groups(form, sites, marginals, most)
     learnt = sites.hyperprior is not None and bool(sites.hyperprior.learn)
@@ -151,7 +157,17 @@ def enumerate_undecided_groups(
             return by_ep
     groups, models, total = weighed.models()
     exact = len(groups) == np.count_nonzero(~sites.always) and models.are_all
-    if learnt:
+    if len(at_noise) > 1:
+        average = _average_runs(at_noise, groups)
+        if average is None:
+            weighed = weigh(min(most, _FEW))
+            groups, columns = weighed.groups, weighed.removed.columns
+            average = _average_runs(at_noise, groups, search_all=False)
+        assert average is not None
+        inclusion, models, mixture = average.inclusion, average.models, average.mixture
+        evidence = average.log_evidence
+        posterior = _with_noise(posterior, average.noise_factor)
+    elif learnt:
         n = n_observations or 0.0
         average = average_hyperparameters(
             sites,
@@ -178,6 +194,31 @@ def enumerate_undecided_groups(
     return Enumeration(inclusion, variance, posterior, models_of_all, exact)
 
 
+def _average_runs(
+    runs: Sequence[NoiseRun], groups: np.ndarray, search_all: bool = True
+) -> Average | None:
+    """Average the models of `groups` over runs at several noise variances.
+
+    Returns None if `search_all`, and the search over models is not complete at one of them.
+    """
+    averages, log_weight = [], []
+    for at_node in runs:
+        state = at_node.state
+        weighed = _weigh(state.form, state.sites, groups, 1.0 / state.sigma2, None)
+        if search_all and not weighed.search.complete:
+            return None
+        models = weighed.models()[1]
+        average = average_hyperparameters(
+            state.sites, models, weighed.weights, weighed.same_likelihood, None, 0.0, 0.0
+        )
+        averages.append(average)
+        log_weight.append(average.log_evidence + log_likelihood_constant(state) + at_node.log_prior)
+    # A prior as wide as that of the three nodes of the hyperprior, whatever the number of runs.
+    shift = runs[0].log_prior + np.log(3.0)
+    noise = np.array([r.state.sigma2 for r in runs])
+    return merge_averages(averages, np.array(log_weight) - shift, noise)
+
+
 def _with_noise(posterior: Posterior, factor: float) -> Posterior:
     """Return the posterior with its noise variance, and what is in its units, times a factor."""
     noise, offset = posterior.noise_variance, posterior.offset_variance
@@ -201,6 +242,10 @@ class _Weighed(NamedTuple):
     weights: ModelWeights
     search: ModelSearch
     groups: np.ndarray
+
+    def same_likelihood(self, factor: float) -> BlockLikelihood:
+        """Return the likelihood at its own noise variance."""
+        return self.likelihood
 
     def models(self) -> tuple[np.ndarray, Models, float]:
         """Return the groups, their models by weight, and the log of the sum of the weights."""

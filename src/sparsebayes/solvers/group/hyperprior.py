@@ -12,7 +12,8 @@ prior, and at most 1.5: with more columns than rows the evidence hardly tells th
 weights, and too little noise makes many groups look certain. EP learns the mode in (logit p0,
 log v0, log sigma2). After EP the sum over models (`enumeration`) is averaged over the nodes of this
 module: p0 over all its values, v0 within a factor of four of its mode, sigma2 by Gauss-Hermite
-quadrature.
+quadrature. With more columns than rows there are EP runs at several sigma2, of flat prior, instead
+of that quadrature (`noise_runs`).
 """
 
 from __future__ import annotations
