@@ -33,13 +33,22 @@ from .class_probabilities import (
 )
 from .designs import Design
 from .fitting import Note, cut_short
-from .kernels import KernelChoice, is_option
+from .kernels import KernelChoice, ProcessKind, is_option
 from .label_folds import N_FOLDS, find_repeats, label_folds
 from .posterior import Dense, Diagonal, Healing, Posterior
 from .predict import InputRange
 from .problem import CandidateProblem, candidate_columns, with_chosen_kernel
 from .rows import row_slices
-from .solvers.run import LabelSolver, Result, S, Solution, StepCallback, StopReason, run
+from .solvers.run import (
+    FittedSolution,
+    LabelSolver,
+    Result,
+    S,
+    Solution,
+    StepCallback,
+    StopReason,
+    run,
+)
 
 COMPARED_ROWS = 1000  # rows on which kernels are compared, and probabilities calibrated
 _FOLD_TOLERANCE = 10.0  # that of a fold, over that of the fit
@@ -343,11 +352,14 @@ class LabelMethod:
         Whether functions are selected one by one, each with a precision of its own.
     feature_names : sequence of str, optional
         Names of the inputs, for warnings.
+    process : {"", "exact"}
+        Whether the model is a Gaussian process of all rows; see `choose_kernel`.
     """
 
     refit: Refit
     selects: bool = True
     feature_names: Sequence[str] | None = None
+    process: ProcessKind = ""
 
 
 def solve_labels(
@@ -390,6 +402,8 @@ def sorted_solution(solution: Solution) -> Solution:
     The posterior of labels has a full covariance or independent weights, whose roots have a row for
     each weight.
     """
+    if np.all(np.diff(solution.active) > 0):
+        return solution
     order, posterior = np.argsort(solution.active), solution.posterior
     centre = None if posterior.centre is None else posterior.centre[order]
     form = cast("Dense | Diagonal", posterior.form)
@@ -405,7 +419,7 @@ def solution_fit(
     link: Link = fields.get("link", Logistic())
     design, codes = problem.design, problem.codes
     parts = [
-        leave_one_out(s.posterior, design.columns(s.active), codes == c)
+        left_out(*_fitted_values(s, design), codes == c)
         for c, s in zip(problem.positive, solutions, strict=True)
     ]
     z = np.column_stack([link.score(*part) for part in parts])
@@ -483,12 +497,25 @@ def _joined(histories: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 def leave_one_out(
     posterior: Posterior, Phi: np.ndarray, positive: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and variance of the latent value at each training row without its label.
+    """Return mean and variance of the latent value at each training row without its label."""
+    return left_out(*posterior.predict(Phi), positive)
+
+
+def _fitted_values(solution: Solution, design: Design) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and variance of the latent value at each training row."""
+    if isinstance(solution, FittedSolution):
+        return solution.fitted
+    return solution.posterior.predict(design.columns(solution.active))
+
+
+def left_out(
+    mean: np.ndarray, s: np.ndarray, positive: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean and the variance of latent values without the label of each row.
 
     Leaving one label out of the Gaussian approximation, with s the variance of y, omega = sigma(1 -
     sigma) and g = label - sigma: y ~ N(m - s g/(1 - s omega), s/(1 - s omega)).
     """
-    mean, s = posterior.predict(Phi)
     sigma = expit(mean)
     # A row cannot determine its own latent value alone: 1 - s omega > 0 but for rounding.
     remainder = np.maximum(1.0 - s * sigma * (1.0 - sigma), 1e-3)
@@ -556,6 +583,7 @@ def _with_kernel(method: LabelMethod, problem: LabelProblem) -> LabelProblem:
         replace(problem, kernel=None),
         lambda trial: kernel_score(method.refit, trial, method.selects),
         labels=True,
+        process=method.process,
         names=method.feature_names,
     )
 
@@ -568,7 +596,9 @@ def proposed_kernels(method: LabelMethod, problem: LabelProblem) -> list[KernelC
         proposed.append(trial.choice)
         return 0.0
 
-    chosen = with_chosen_kernel(problem, keep, labels=True, names=method.feature_names)
+    chosen = with_chosen_kernel(
+        problem, keep, labels=True, process=method.process, names=method.feature_names
+    )
     return proposed or [chosen.choice]
 
 

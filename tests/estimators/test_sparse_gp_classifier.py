@@ -1,6 +1,7 @@
 """The Gaussian process of labels."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -68,3 +69,44 @@ def test_folds_hold_the_variance_that_the_fit_has_learnt(monkeypatch):
     assert learnt == ["fit"]
     assert held == ["fold"] * 5
     assert len(model._fitted.kernel.variances) == 1
+
+
+def test_without_a_limit_all_rows_have_a_function():
+    X, y = _patches()
+    model = SparseGPClassifier("matern32", max_terms=None).fit(X[:300], y[:300])
+    np.testing.assert_array_equal(model.active_, np.arange(300))
+    assert np.all(np.isfinite(model.weight_precision_))
+    few = SparseGPClassifier("matern32", max_terms=20).fit(X[:300], y[:300])
+    assert len(few.active_) == 20
+    loss = [log_loss(y[300:], m.predict_proba(X[300:])) for m in (model, few)]
+    assert loss[0] < loss[1]
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    Phi = model.basis_(X[:5])
+    np.testing.assert_allclose(
+        again.posterior_.function_variance(Phi), model.posterior_.function_variance(Phi)
+    )
+
+
+def test_leave_one_out_predictions_of_all_rows_are_those_of_new_fits():
+    X, y = _patches(60)
+    model = SparseGPClassifier("matern32", gamma=5.0, max_terms=None).fit(X, y)
+    problem = model._problem(*_data(model, X, y))
+    kernel = model._fitted.kernel  # with the variance that was learnt
+    z, _, _ = model._fitted.loo
+    for i in range(0, 60, 6):
+        others = np.delete(np.arange(60), i)
+        fit = model._solve(replace(problem.subset(others, "fold"), kernel=kernel))
+        assert fit.values(X[[i]])[0, 0] == pytest.approx(z[i], abs=0.35)
+
+
+def _data(model, X, y):
+    data, classes = model._read(X, y, None)
+    return data, len(classes)
+
+
+def test_too_many_rows_for_all_functions_are_refused(monkeypatch):
+    monkeypatch.setattr("sparsebayes.estimators.sparse_gp_classifier.MOST_EXACT_ROWS", 50)
+    X, y = _patches(60)
+    with pytest.raises(ValueError, match="max_terms=None supports at most 50 rows"):
+        SparseGPClassifier("matern32", max_terms=None).fit(X, y)

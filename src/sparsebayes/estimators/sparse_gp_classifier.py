@@ -9,12 +9,15 @@ import numpy as np
 
 from .._array import RandomState
 from ..class_probabilities import Logistic
+from ..data import Data
 from ..kernels import GammaOption, KernelName, is_option
-from ..labels import LabelFit, LabelProblem, solution_fit
+from ..labels import LabelFit, LabelMethod, LabelProblem, solution_fit
+from ..solvers.rvm.laplace_exact import AllRows, ExactLaplaceProcess
 from ..solvers.rvm.process import LaplaceProcess, process_functions
 from ._classifier import SparseClassifier
-from ._sklearn import words
+from ._sklearn import Whole, words
 from ._summary import Term, coefficient_terms
+from .sparse_gp import MOST_EXACT_ROWS
 
 _STEPS = 1  # the variance of the process is learnt in one step
 
@@ -24,14 +27,18 @@ class SparseGPClassifier(SparseClassifier):
 
     A logistic model: the log odds are a Gaussian process, whose posterior is computed by Laplace
     approximation. The process is represented by kernel functions at up to 500 training rows,
-    selected where the predicted class is least certain. Kernel and length scales are learnt, and
-    the probabilities are calibrated by cross-validation. With more than two classes one process is
-    fitted per class, for this class against all others. All processes use the same functions.
+    selected where the predicted class is least certain, or by those at all rows (`max_terms`).
+    Kernel and length scales are learnt, and the probabilities are calibrated by cross-validation.
+    With more than two classes one process is fitted per class, for this class against all others.
+    All processes use the same functions.
 
     Parameters
     ----------
     kernel
         ... It has to be positive definite.
+    max_terms : "auto", int or None, default="auto"
+        Largest number of functions; ``"auto"`` is one for five rows, at least 300 and at most 500.
+        None is the process of all rows, up to 10,000, in cubic time.
     fit_intercept : bool, default=True
         Add a constant with a flat prior.
     random_state : int, RandomState or None, default=0
@@ -66,6 +73,7 @@ class SparseGPClassifier(SparseClassifier):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseClassifier._parameter_constraints,
         "warp": [words("auto", "scores"), "boolean"],
+        "max_terms": [None, words("auto"), Whole(1)],
     }
 
     def __init__(
@@ -74,6 +82,7 @@ class SparseGPClassifier(SparseClassifier):
         *,
         gamma: GammaOption = "auto",
         warp: Any = False,
+        max_terms: Any = "auto",
         fit_intercept: bool = True,
         class_weight: Any = None,
         cache_size: float = 200,
@@ -84,6 +93,7 @@ class SparseGPClassifier(SparseClassifier):
         self.kernel = kernel
         self.gamma = gamma
         self.warp = warp
+        self.max_terms = max_terms
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.cache_size = cache_size
@@ -104,13 +114,29 @@ class SparseGPClassifier(SparseClassifier):
         # The variance of a process is that of its function, and its weights have none of their own.
         return coefficient_terms(self, with_std=False)
 
+    def _problem(self, data: Data, n_classes: int) -> LabelProblem:
+        n_rows = len(data.used)
+        if self.max_terms is None and n_rows > MOST_EXACT_ROWS:
+            raise ValueError(
+                f"max_terms=None supports at most {MOST_EXACT_ROWS} rows, because it computes a "
+                f"matrix of {n_rows} x {n_rows}. Use max_terms='auto' or a number."
+            )
+        return super()._problem(data, n_classes)
+
+    def _method(self) -> LabelMethod:
+        return replace(super()._method(), process="exact" if self.max_terms is None else "")
+
     def _solve(self, problem: LabelProblem) -> LabelFit:
         counts = [problem.counts(c) for c in problem.positive]
         held = problem.choice.variances if len(problem.choice.variances) == len(counts) else ()
-        functions = process_functions(
-            problem.design, counts, problem.fit_intercept, problem.seed, held
-        )
-        solver = LaplaceProcess(functions, problem.fit_intercept)
+        solver: LaplaceProcess | ExactLaplaceProcess
+        design, intercept, seed = problem.design, problem.fit_intercept, problem.seed
+        if self.max_terms is None:
+            solver = ExactLaplaceProcess(AllRows.from_design(design, seed), intercept)
+        else:
+            most = None if is_option(self.max_terms, "auto") else int(self.max_terms)
+            functions = process_functions(design, counts, intercept, seed, held, most)
+            solver = LaplaceProcess(functions, intercept)
         solvers = [replace(solver, variance=a) for a in held] or [solver] * len(counts)
         solutions, results = problem.run(solvers, _STEPS)
         fit = solution_fit(problem, solutions, results, link=Logistic(False))

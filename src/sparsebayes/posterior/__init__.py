@@ -1,10 +1,10 @@
 """Posteriors of the active weights of a model, and the log evidence.
 
 A `Posterior` is a Gaussian over the weights (mean and covariance), together with the noise and the
-intercept. Its covariance has one of five forms (`posterior.covariance`): a full matrix, independent
-weights, blocks less a part of low rank, the draws of a Markov chain, or a form in which a few
-weights were revised. Predicting, sampling, joint covariances and changes of units are written once,
-in `Posterior`, for all of them.
+intercept. Its covariance has one of six forms (`posterior.covariance`): a full matrix, one that is
+formed when it is used, independent weights, blocks less a part of low rank, the draws of a Markov
+chain, or a form in which a few weights were revised. Predicting, sampling, joint covariances and
+changes of units are written once, in `Posterior`, for all of them.
 
 `gaussian_posterior` returns that of given columns under Gaussian noise, `laplace_posterior` that of
 logistic labels. See docs/theory/posterior.md.
@@ -14,6 +14,7 @@ from .added import AddedVariance, Extrapolation, Healing, ResidualProcess, Unlik
 from .covariance import (
     BlockLowRank,
     Covariance,
+    Deferred,
     Dense,
     Diagonal,
     Draws,
@@ -29,6 +30,7 @@ __all__ = [
     "AddedVariance",
     "BlockLowRank",
     "Covariance",
+    "Deferred",
     "Dense",
     "Diagonal",
     "Draws",

@@ -7,8 +7,9 @@ units of the target: `variance` (the diagonal of Phi V Phi'), `between` (all of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 import numpy as np
@@ -102,6 +103,61 @@ class Dense(_Form):
         shape = (self.root.shape[1], *np.shape(self.scale), n_samples)
         draws = np.tensordot(Phi @ self.root, rng.standard_normal(shape), axes=1)
         return np.sqrt(np.asarray(self.scale))[..., None] * draws
+
+    def rescaled(self, scale: PerTarget) -> Self:
+        """Return the form of the weights of a target `scale` times as large."""
+        return replace(self, scale=self.scale * scale * scale)
+
+
+@dataclass(frozen=True)
+class Deferred(_Form):
+    """The full matrix, formed when it is first used.
+
+    Predictions at the mode of labels need no covariance, and that of thousands of weights takes
+    longer than all the rest.
+
+    Parameters
+    ----------
+    make : callable
+        Returns the `Dense` form.
+    scale : float or array of shape (n_outputs,)
+        Factor of its matrix.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.posterior import Deferred, Dense
+    >>> Deferred(lambda: Dense(np.array([[0.5]]))).variance(np.array([[2.0]]))
+    array([1.])
+    """
+
+    make: Callable[[], Dense]
+    scale: PerTarget = 1.0
+
+    @cached_property
+    def _dense(self) -> Dense:
+        dense = self.make()
+        return replace(dense, scale=dense.scale * self.scale)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out the matrix, which can be formed again."""
+        return {"make": self.make, "scale": self.scale}
+
+    def variance(self, Phi: np.ndarray) -> np.ndarray:
+        """Return the variance of Phi w at each row."""
+        return self._dense.variance(Phi)
+
+    def between(self, Phi: np.ndarray) -> np.ndarray:
+        """Return the covariance of Phi w between rows."""
+        return self._dense.between(Phi)
+
+    def multiply(self, U: np.ndarray) -> np.ndarray:
+        """Return V U for U of shape (k,) or (k, m)."""
+        return self._dense.multiply(U)
+
+    def draw(self, Phi: np.ndarray, n_samples: int, rng: np.random.Generator) -> np.ndarray:
+        """Return draws of Phi w, shape (len(Phi), [n_outputs,] n_samples)."""
+        return self._dense.draw(Phi, n_samples, rng)
 
     def rescaled(self, scale: PerTarget) -> Self:
         """Return the form of the weights of a target `scale` times as large."""

@@ -162,6 +162,19 @@ class Solution:
     posterior: Posterior
 
 
+@dataclass(frozen=True)
+class FittedSolution(Solution):
+    """A solution with mean and variance of the latent value at each row.
+
+    Parameters
+    ----------
+    fitted : pair of arrays of shape (n_rows,)
+        Mean and variance.
+    """
+
+    fitted: tuple[np.ndarray, np.ndarray]
+
+
 class Algorithm(Protocol[S]):
     """An iteration that `run` can drive: a solver, or a sampler."""
 

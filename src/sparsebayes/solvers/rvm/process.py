@@ -42,7 +42,7 @@ _FIRST = 100  # with which the search for the mode begins
 _ROWS = 3000
 _VARIANCE_ROWS = 1500  # rows from which the one variance is learnt
 _LEFT = 1.0  # of a tr(Omega k): twice the nats that all labels could still tell
-_LOG_VARIANCE = (-3.0, 9.0)
+LOG_VARIANCE = (-3.0, 9.0)
 _NEAR = 2.0  # how far log a may be from what it was with the first functions
 _DIGITS = 0.1  # of log a
 _SURE = 1e-10  # Omega of the surest row over that of the least sure
@@ -133,12 +133,11 @@ class LaplaceProcess:
         if self.variance is None:
             subset = subset[:: -(-len(subset) // _VARIANCE_ROWS)]
             F = _independent(design.columns(active)[design.centres[subset]], L)
-            counts, bounds = _at_candidates(design, t)[subset], (near - _NEAR, near + _NEAR)
+            counts, bounds = at_candidates(design, t)[subset], (near - _NEAR, near + _NEAR)
             log_variance, evidence = best_variance(F, counts, self.intercept, bounds)
         else:
             log_variance, evidence = float(np.log(self.variance)), np.nan
-        inverse = solve_triangular(L, np.eye(len(L)), lower=True)
-        alpha = np.exp(-log_variance) * np.sum(inverse**2, axis=0)
+        alpha = np.exp(-log_variance) * np.sum(L**2, axis=1)
         end = StopReason.CONVERGED
         state = replace(state, alpha=alpha, log_variance=log_variance, stop_reason=end)
         return state, Info(evidence, len(active), 0.0, "process")
@@ -179,6 +178,7 @@ def process_functions(
     intercept: bool,
     seed: int = 0,
     variances: tuple[float, ...] = (),
+    most: int | None = None,
 ) -> Functions:
     """Return functions for rows whose labels are uncertain in these binary problems.
 
@@ -193,6 +193,8 @@ def process_functions(
         Draws the rows where they are many.
     variances : tuple of float, optional
         Variance of the process of each problem, where it is not learnt.
+    most : int, optional
+        Largest number of functions; by default one for five rows, from 300 to 500.
     """
     design = cast(KernelDesign, design)
     subset = np.arange(design.n_candidates)
@@ -204,11 +206,11 @@ def process_functions(
     F, _ = pivoted_cholesky(diagonal, part.columns, _FIRST, 1.0 / _LARGEST)
     matters, log_variances = np.zeros(len(subset)), []
     for k, problem in enumerate(problems):
-        counts = _at_candidates(design, problem)[subset]
+        counts = at_candidates(design, problem)[subset]
         if variances:
             log_variance = float(np.log(variances[k]))
         else:
-            log_variance, _ = best_variance(F.T, counts, intercept, _LOG_VARIANCE)
+            log_variance, _ = best_variance(F.T, counts, intercept, LOG_VARIANCE)
         alpha = np.full(len(F), np.exp(-log_variance))
         y = laplace_posterior(F.T, counts, alpha, intercept, tol=_ROUGH)[1]
         omega = counts[:, 1] * expit(y) * expit(-y)
@@ -216,7 +218,7 @@ def process_functions(
         log_variances.append(log_variance)
     s = np.sqrt(np.maximum(matters, _SURE * np.max(matters)))
     tolerance = max(_LEFT / float(s**2 @ diagonal), 1.0 / _LARGEST)
-    most = int(np.clip(design.n_rows // 5, *_MOST))
+    most = int(np.clip(design.n_rows // 5, *_MOST)) if most is None else most
     F, chosen = pivoted_cholesky(
         s**2 * diagonal, lambda j: s[:, None] * part.columns(j) * s[j], most, min(tolerance, 0.5)
     )
@@ -224,16 +226,23 @@ def process_functions(
     return Functions(subset[chosen], L, subset, float(np.mean(log_variances)))
 
 
-def _at_candidates(design: KernelDesign, counts: np.ndarray) -> np.ndarray:
-    """Return the labels of all rows that are equal to the row of each candidate."""
+def candidate_of_rows(design: KernelDesign) -> np.ndarray:
+    """Return the number of the candidate whose row is equal to each row."""
     if design.n_candidates == design.n_rows:
-        return counts
+        return np.arange(design.n_rows)
     _, first, number = np.unique(
         np.asarray(design.X), axis=0, return_index=True, return_inverse=True
     )
-    total = np.zeros((len(first), 2))
-    np.add.at(total, number.ravel(), counts)
-    return total[np.argsort(first)]
+    return np.argsort(np.argsort(first))[number.ravel()]
+
+
+def at_candidates(design: KernelDesign, counts: np.ndarray) -> np.ndarray:
+    """Return the labels of all rows that are equal to the row of each candidate."""
+    if design.n_candidates == design.n_rows:
+        return counts
+    total = np.zeros((design.n_candidates, 2))
+    np.add.at(total, candidate_of_rows(design), counts)
+    return total
 
 
 def best_variance(
@@ -249,7 +258,7 @@ def best_variance(
         start = posterior.mean, float(posterior.intercept)
         return posterior.log_evidence
 
-    low, high = np.clip(bounds, *_LOG_VARIANCE)
+    low, high = np.clip(bounds, *LOG_VARIANCE)
     return maximise(evidence, low, high, step=None, tol=_DIGITS)
 
 
