@@ -120,7 +120,12 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
 
 
 def _check_variances(data: Data, fit: Fit) -> None:
-    """Raise a ValueError where float64 cannot represent the variance of a prediction."""
+    """Raise a ValueError where float64 cannot represent the variance of a prediction.
+
+    Rows that are read in blocks are not checked: it would take another pass over all of them.
+    """
+    if not data.in_memory:
+        return
     X = data.take(data.used[:_CHECKED])
     X = np.asarray(X.toarray() if issparse(X) else to_numpy(X), dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -23,7 +23,6 @@ functions, .249 with 1,500.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -175,7 +174,7 @@ class ExactLaplaceProcess:
             start = v, part.b
         mode = find_mode(K, counts, a, self.intercept, start)
         s = mode.variance(self.intercept)
-        form = Deferred(partial(_weights, design.kernel, design.X[design.centres], a, mode.omega))
+        form = Deferred(WeightCovariance(design.kernel, design.X[design.centres], a, mode.omega))
         posterior = Posterior(a * mode.v, form, 0.0, mode.log_evidence, mode.b)
         place = candidate_of_rows(design)
         return FittedSolution(state.active, state.alpha, posterior, (mode.y[place], s[place]))
@@ -293,11 +292,32 @@ def _solve(L: np.ndarray, omega: np.ndarray, u: np.ndarray) -> np.ndarray:
     return s * solve(L, s * u, lower=1)[0]
 
 
-def _weights(kernel: Kernel, X: np.ndarray, a: float, omega: np.ndarray) -> Dense:
-    """Return the covariance of the weights, whose inverse is K/a + K Omega K."""
-    K = kernel.bind(X)(X)
-    root = np.linalg.cholesky(K + 1e-10 * np.eye(len(K)) * np.max(K.diagonal()))
-    H = root.T @ (omega[:, None] * root)
-    H[np.diag_indices_from(H)] += 1.0 / a
-    inner = np.linalg.inv(np.linalg.cholesky(H)).T
-    return Dense(np.linalg.solve(root.T, inner))
+@dataclass(frozen=True, eq=False)
+class WeightCovariance:
+    """Covariance of the weights of the kernel functions, whose inverse is K/a + K Omega K.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel, of unit variance.
+    X : array of shape (n, n_features)
+        The rows.
+    a : float
+        Variance of the process.
+    omega : array of shape (n,)
+        Curvature of the likelihood.
+    """
+
+    kernel: Kernel
+    X: np.ndarray
+    a: float
+    omega: np.ndarray
+
+    def __call__(self) -> Dense:
+        """Return the full matrix."""
+        K = self.kernel.bind(self.X)(self.X)
+        root = np.linalg.cholesky(K + 1e-10 * np.eye(len(K)) * np.max(K.diagonal()))
+        H = root.T @ (self.omega[:, None] * root)
+        H[np.diag_indices_from(H)] += 1.0 / self.a
+        inner = np.linalg.inv(np.linalg.cholesky(H)).T
+        return Dense(np.linalg.solve(root.T, inner))
