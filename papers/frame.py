@@ -690,7 +690,10 @@ def outcome(
             ours[row, column] = recorded
             uses_known = True
     theirs = {(row, column): p for (t, row, column), p in printed.items() if t == table.number}
-    places = list(dict.fromkeys([*theirs, *ours]))
+    # Recorded lines keep their order, whichever packages are installed.
+    recorded_places = [(row, column) for t, row, column in known or {} if t == table.number]
+    former = [place for place in recorded_places if place in ours]
+    places = list(dict.fromkeys([*theirs, *former, *ours]))
     rows = list(dict.fromkeys(row for row, _ in places))
     nothing = Measured(math.nan, 0.0, 0, "")
     lines = [
