@@ -22,7 +22,7 @@ functions, .249 with 1,500.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -33,8 +33,8 @@ from ...kernels import Kernel
 from ...linalg.scalar import maximise
 from ...posterior import Deferred, Dense, Posterior, laplace_posterior, likelihood_slopes
 from ...posterior import log_likelihood as log_likelihood_of
-from ..run import FittedSolution, StopReason
-from .process import LOG_VARIANCE, Info, State, at_candidates, candidate_of_rows
+from ..run import FittedSolution
+from .process import LOG_VARIANCE, OneStep, State, at_candidates, candidate_of_rows
 
 _VARIANCE_ROWS = 1500  # rows from which the variance is learnt, beginning with a part of them
 _FIRST_ROWS, _FIRST_LOG_VARIANCE = 750, 2.5
@@ -94,7 +94,7 @@ class Mode(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ExactLaplaceProcess:
+class ExactLaplaceProcess(OneStep):
     """The process of labels on all rows; see the module docstring.
 
     The target is that of `LaplaceProcess`.
@@ -130,30 +130,14 @@ class ExactLaplaceProcess:
     variance: float | None = None
 
     def init(self, design: Design, t: np.ndarray) -> State:
-        """Return all functions, without a variance."""
-        n = len(self.rows.K)
-        return State(np.arange(n), np.full(n, np.nan))
+        """Return all functions."""
+        return State(np.arange(len(self.rows.K)), self.rows.K.diagonal())
 
-    def empty(self, design: Design) -> State:
-        """Return the state without functions."""
-        return State(np.empty(0, np.intp), np.empty(0))
-
-    def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
-        """Learn the variance of largest evidence."""
+    def learn(self, design: Design, t: np.ndarray) -> tuple[float, float]:
+        """Return log a of largest evidence, and the evidence."""
         K, subset = self.rows
-        if self.variance is None:
-            counts = at_candidates(cast(KernelDesign, design), t)[subset]
-            log_variance, evidence = _best_variance(K[np.ix_(subset, subset)], counts, self)
-        else:
-            log_variance, evidence = float(np.log(self.variance)), np.nan
-        alpha = np.exp(-log_variance) * K.diagonal()
-        end = StopReason.CONVERGED
-        state = replace(state, alpha=alpha, log_variance=log_variance, stop_reason=end)
-        return state, Info(evidence, len(K), 0.0, "process")
-
-    def done(self, state: State) -> StopReason | None:
-        """Return why the search has finished, or None while it has not."""
-        return state.stop_reason
+        counts = at_candidates(cast(KernelDesign, design), t)[subset]
+        return _best_variance(K[np.ix_(subset, subset)], counts, self)
 
     def solution(self, state: State, design: Design, t: np.ndarray) -> FittedSolution:
         """Return the posterior at the mode, of the weights of the functions."""

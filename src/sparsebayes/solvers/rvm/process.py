@@ -22,6 +22,7 @@ by two thirds, that of wine and energy by four times and more (docs/theory/rvm.m
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
@@ -72,7 +73,7 @@ class Info(NamedTuple):
 
 @dataclass
 class State:
-    """The learnt variance."""
+    """The learnt variance; before the step it is one."""
 
     active: np.ndarray
     alpha: np.ndarray  # the diagonal of the prior precision of the weights
@@ -80,8 +81,36 @@ class State:
     stop_reason: StopReason | None = None
 
 
+class OneStep(ABC):
+    """A search of one step, which learns the variance of a process."""
+
+    variance: float | None
+
+    @abstractmethod
+    def learn(self, design: Design, t: np.ndarray) -> tuple[float, float]:
+        """Return log a of largest evidence, and the evidence."""
+
+    def empty(self, design: Design) -> State:
+        """Return the state without functions."""
+        return State(np.empty(0, np.intp), np.empty(0))
+
+    def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
+        """Learn the variance of largest evidence."""
+        if self.variance is None:
+            log_variance, evidence = self.learn(design, t)
+        else:
+            log_variance, evidence = float(np.log(self.variance)), np.nan
+        alpha = np.exp(-log_variance) * state.alpha
+        state = State(state.active, alpha, log_variance, StopReason.CONVERGED)
+        return state, Info(evidence, len(alpha), 0.0, "process")
+
+    def done(self, state: State) -> StopReason | None:
+        """Return why the search has finished, or None while it has not."""
+        return state.stop_reason
+
+
 @dataclass(frozen=True)
-class LaplaceProcess:
+class LaplaceProcess(OneStep):
     """The process of labels on given functions; see the module docstring.
 
     The target is an array of shape (n_rows, 2): the weight of the positive labels in each row, and
@@ -119,32 +148,17 @@ class LaplaceProcess:
     variance: float | None = None
 
     def init(self, design: Design, t: np.ndarray) -> State:
-        """Return the given functions, without a variance."""
-        return State(self.functions.active, np.full(len(self.functions.active), np.nan))
+        """Return the given functions."""
+        return State(self.functions.active, np.sum(self.functions.L**2, axis=1))
 
-    def empty(self, design: Design) -> State:
-        """Return the state without functions."""
-        return State(np.empty(0, np.intp), np.empty(0))
-
-    def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
-        """Learn the variance of largest evidence."""
+    def learn(self, design: Design, t: np.ndarray) -> tuple[float, float]:
+        """Return log a of largest evidence, and the evidence."""
         design = cast(KernelDesign, design)
         active, L, subset, near = self.functions
-        if self.variance is None:
-            subset = subset[:: -(-len(subset) // _VARIANCE_ROWS)]
-            F = _independent(design.columns(active)[design.centres[subset]], L)
-            counts, bounds = at_candidates(design, t)[subset], (near - _NEAR, near + _NEAR)
-            log_variance, evidence = best_variance(F, counts, self.intercept, bounds)
-        else:
-            log_variance, evidence = float(np.log(self.variance)), np.nan
-        alpha = np.exp(-log_variance) * np.sum(L**2, axis=1)
-        end = StopReason.CONVERGED
-        state = replace(state, alpha=alpha, log_variance=log_variance, stop_reason=end)
-        return state, Info(evidence, len(active), 0.0, "process")
-
-    def done(self, state: State) -> StopReason | None:
-        """Return why the search has finished, or None while it has not."""
-        return state.stop_reason
+        subset = subset[:: -(-len(subset) // _VARIANCE_ROWS)]
+        F = _independent(design.columns(active)[design.centres[subset]], L)
+        counts, bounds = at_candidates(design, t)[subset], (near - _NEAR, near + _NEAR)
+        return best_variance(F, counts, self.intercept, bounds)
 
     def solution(self, state: State, design: Design, t: np.ndarray) -> Solution:
         """Return the posterior at the mode, of the weights of the functions themselves."""
