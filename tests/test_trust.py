@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.trouble import draw
-from benchmarks.trust import LOWEST_COVERAGE, SETTINGS, judge, measure
+from benchmarks.trust import FIRST_FRESH, LOWEST_COVERAGE, SETTINGS, grid, judge, measure
 from sparsebayes import (
     BackfittingRegressor,
     OrthogonalLeastSquaresRegressor,
@@ -40,6 +40,34 @@ def holds(cell, name, draws=1):
     """Return whether the error bars hold in a cell, with a warning or without."""
     found = verdict(cell, name, draws)
     return not found.bad and found.means.get("in 95", 1.0) >= LOWEST_COVERAGE
+
+
+# The benchmark itself.
+
+
+class StoredCoverage:
+    """A store of rows that were never fitted: `first` is the coverage of first draws."""
+
+    def __init__(self, first, fresh):
+        self.first, self.fresh = first, fresh
+
+    def measure(self, keys):
+        return {key: self.row(key) for key in keys}
+
+    def row(self, key):
+        coverage = self.first if key[2] < FIRST_FRESH else self.fresh + 0.01 * (key[2] % 2)
+        scores = {"in 50": 0.5, "in 80": 0.8, "in 95": coverage, "width": 1.0, "std": 1.0}
+        return {"key": key, "error": "", "warnings": [], "scores": scores}
+
+
+@pytest.mark.parametrize(("fresh", "n_bad"), [(0.92, 0), (0.7, 1)])
+def test_fresh_draws_alone_confirm_a_flagged_cell(capsys, fresh, n_bad):
+    grid([BY_NAME["RVM"]], ["plain"], 1, StoredCoverage(0.8, fresh), n_fresh=4)
+    out = capsys.readouterr().out
+    assert "1 bad silent cells of 1; 0 cells with a warning" in out
+    assert f"{n_bad} of these 1 are bad on 4 fresh draws" in out
+    assert ("0.80!" if n_bad else "0.80?") in out.split("median")[0]  # the table
+    assert f"in 95 {fresh + 0.005:.3g} +- 0.0029" in out  # the standard error of four draws
 
 
 # Duplicates and weights.
