@@ -201,7 +201,7 @@ ENTRIES = [
             **NOISE,
             "kernel": ["rbf", "matern32", "linear", "auto"],
             "schedule": ["working-set", "incremental", "split-merge"],
-            "algorithm": ["em", "fast", "auto"],
+            "algorithm": ["em", "fast"],
             "partition_size": ["auto", 10],
         },
         seed=5,

@@ -40,7 +40,6 @@ from .predict import InputRange
 from .problem import CandidateProblem, candidate_columns, with_chosen_kernel
 from .rows import row_slices
 from .solvers.run import (
-    FittedSolution,
     LabelSolver,
     Result,
     S,
@@ -503,7 +502,7 @@ def leave_one_out(
 
 def _fitted_values(solution: Solution, design: Design) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and variance of the latent value at each training row."""
-    if isinstance(solution, FittedSolution):
+    if solution.fitted is not None:
         return solution.fitted
     return solution.posterior.predict(design.columns(solution.active))
 

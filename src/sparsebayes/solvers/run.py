@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -155,24 +155,14 @@ class Solution:
         Prior precision of each weight times the noise variance; of labels, the precision itself.
     posterior : Posterior
         Posterior of the weights. Its offset is 0: the target was centred by the design.
+    fitted : pair of arrays of shape (n_rows,), optional
+        Mean and variance of the latent value at each row, of a solver that has them already.
     """
 
     active: np.ndarray
     lam: np.ndarray
     posterior: Posterior
-
-
-@dataclass(frozen=True)
-class FittedSolution(Solution):
-    """A solution with mean and variance of the latent value at each row.
-
-    Parameters
-    ----------
-    fitted : pair of arrays of shape (n_rows,)
-        Mean and variance.
-    """
-
-    fitted: tuple[np.ndarray, np.ndarray]
+    fitted: tuple[np.ndarray, np.ndarray] | None = field(default=None, kw_only=True)
 
 
 class Algorithm(Protocol[S]):

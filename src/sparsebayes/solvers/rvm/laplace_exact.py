@@ -33,7 +33,7 @@ from ...kernels import Kernel
 from ...linalg.scalar import maximise
 from ...posterior import Deferred, Dense, Posterior, laplace_posterior, likelihood_slopes
 from ...posterior import log_likelihood as log_likelihood_of
-from ..run import FittedSolution
+from ..run import Solution
 from .process import LOG_VARIANCE, OneStep, State, at_candidates, candidate_of_rows
 
 _VARIANCE_ROWS = 1500  # rows from which the variance is learnt, beginning with a part of them
@@ -139,13 +139,13 @@ class ExactLaplaceProcess(OneStep):
         counts = at_candidates(cast(KernelDesign, design), t)[subset]
         return _best_variance(K[np.ix_(subset, subset)], counts, self)
 
-    def solution(self, state: State, design: Design, t: np.ndarray) -> FittedSolution:
+    def solution(self, state: State, design: Design, t: np.ndarray) -> Solution:
         """Return the posterior at the mode, of the weights of the functions."""
         if len(state.active) == 0 or not np.isfinite(state.log_variance):
             nothing = self.empty(design)
             posterior, y = laplace_posterior(np.empty((len(t), 0)), t, np.empty(0), self.intercept)
             fitted = y, np.full(len(y), posterior.offset_variance)
-            return FittedSolution(nothing.active, nothing.alpha, posterior, fitted)
+            return Solution(nothing.active, nothing.alpha, posterior, fitted=fitted)
         design = cast(KernelDesign, design)
         K, subset = self.rows
         counts, a = at_candidates(design, t), float(np.exp(state.log_variance))
@@ -161,7 +161,8 @@ class ExactLaplaceProcess(OneStep):
         form = Deferred(WeightCovariance(design.kernel, design.X[design.centres], a, mode.omega))
         posterior = Posterior(a * mode.v, form, 0.0, mode.log_evidence, mode.b)
         place = candidate_of_rows(design)
-        return FittedSolution(state.active, state.alpha, posterior, (mode.y[place], s[place]))
+        fitted = mode.y[place], s[place]
+        return Solution(state.active, state.alpha, posterior, fitted=fitted)
 
 
 def find_mode(
