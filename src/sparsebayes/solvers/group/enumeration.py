@@ -45,9 +45,8 @@ O(n^2 d), O(n d k) for each group that is in, and the cube of its columns for ea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -124,12 +123,10 @@ def enumerate_undecided_groups(
         The approximation of EP.
     most : int, default=32
         Number of groups to enumerate at most.
-    precision : float or array of shape (n_rows,)
-        Noise precision of the rows.
+    precision, target : float or arrays of shape (n_rows,)
+        Noise precision of the rows, and the target if it is not that of the form.
     log_constant : float
         The factor of the likelihood that does not depend on the weights.
-    target : array of shape (n_rows,), optional
-        The target, if it is not that of the form.
     n_observations : float, optional
         Number of observations, for the average over a learnt noise variance.
     rows : LabelRows, optional
@@ -137,61 +134,129 @@ def enumerate_undecided_groups(
     at_noise : sequence of NoiseRun, optional
         Runs at several noise variances, that of `sites` first, in place of its nodes.
     """
-    groups = _undecided_groups(form, sites, marginals, most)
-    learnt = sites.hyperprior is not None and bool(sites.hyperprior.learn)
-    inclusion, variance = sites.inclusion, np.maximum(sites.variance, 0.0)
-    none = np.empty(0, dtype=np.intp)
-    by_ep = Enumeration(inclusion, variance, posterior, _cluster_models(sites, none))
-    if most == 0 or (len(groups) == 0 and not learnt):
-        return by_ep
-    weigh = partial(_weigh_undecided, form, sites, marginals, precision, target)
-    weighed = _weigh(form, sites, groups, precision, target)
-    if not weighed.search.complete:
-        weighed = weigh(min(most, _FEW))
-    if not np.all(np.isfinite(weighed.search.log_weight)):
-        return by_ep
-    labels, columns = None, weighed.removed.columns
-    if rows is not None:
-        weighed, labels, columns = _weigh_labels(sites, rows, weighed, log_constant, weigh, most)
-        if not np.any(np.isfinite(weighed.search.log_weight)):
-            return by_ep
-    groups, models, total = weighed.models()
-    exact = len(groups) == np.count_nonzero(~sites.always) and models.are_all
+    ep = _Approximation(form, sites, marginals, precision, target)
+    weighed = None if most == 0 else _weigh_models(ep, most, rows, log_constant)
+    if weighed is None:
+        models = _cluster_models(sites, np.empty(0, dtype=np.intp))
+        return Enumeration(sites.inclusion, ep.variance, posterior, models)
+    models_at_mode = weighed.models()[0]
     if len(at_noise) > 1:
-        average = _average_runs(at_noise, groups)
-        if average is None:
-            weighed = weigh(min(most, _FEW))
-            groups, columns = weighed.groups, weighed.removed.columns
-            average = _average_runs(at_noise, groups, search_all=False)
-        assert average is not None
-        inclusion, models, mixture = average.inclusion, average.models, average.mixture
-        evidence = average.log_evidence
-        posterior = _with_noise(posterior, average.noise_factor)
-    elif learnt:
-        n = n_observations or 0.0
-        average = average_hyperparameters(
-            sites,
-            models,
-            weighed.weights,
-            lambda factor: _likelihood(form, sites, weighed.removed, precision / factor, target),
-            labels,
-            n,
-            n - marginals.n_used if n else 0.0,
-        )
-        inclusion, models, mixture = average.inclusion, average.models, average.mixture
-        evidence = average.log_evidence + (log_constant if labels is None else 0.0)
-        posterior = _with_noise(posterior, average.noise_factor)
+        weighed, average = _average_all_runs(at_noise, weighed, ep, most)
+    elif ep.learns:
+        average = _average_hyperparameters(ep, weighed, log_constant, n_observations or 0.0)
     else:
-        inclusion[groups] = models.weight @ models.chosen
-        mixture = _mixture(models, weighed, labels)
-        evidence = total + _log_prior(sites, groups)
-        if labels is None:
-            evidence += log_constant + weighed.likelihood.log_constant
-    posterior = replace(posterior, log_evidence=evidence)
-    if len(groups):
-        posterior, variance = average_models(posterior, variance, columns, mixture)
-    models_of_all = [models, *_cluster_models(sites, groups)]
-    return Enumeration(inclusion, variance, posterior, models_of_all, exact)
+        average = _sum_over_models(ep, weighed, log_constant)
+    posterior = _with_noise(posterior, average.noise_factor)
+    posterior = replace(posterior, log_evidence=average.log_evidence)
+    variance = ep.variance
+    if len(weighed.groups):
+        posterior, variance = average_models(posterior, variance, weighed.columns, average.mixture)
+    models = [average.models, *_cluster_models(sites, weighed.groups)]
+    exact = models_at_mode.are_all and models_at_mode.chosen.shape[1] == ep.n_free
+    return Enumeration(average.inclusion, variance, posterior, models, exact)
+
+
+class _Approximation(NamedTuple):
+    """The Gaussian approximation at which EP has ended."""
+
+    form: Form
+    sites: SpikeSlabSites
+    marginals: Marginals
+    precision: float | np.ndarray  # of the noise of the rows
+    target: np.ndarray | None  # if it is not that of the form
+
+    @property
+    def learns(self) -> bool:
+        """Whether there are hyperparameters to average over."""
+        return self.sites.hyperprior is not None and bool(self.sites.hyperprior.learn)
+
+    @property
+    def variance(self) -> np.ndarray:
+        """Posterior variance of each weight."""
+        return np.maximum(self.sites.variance, 0.0)
+
+    @property
+    def n_free(self) -> int:
+        """Number of groups that are not always in."""
+        return int(np.count_nonzero(~self.sites.always))
+
+    def weigh(self, groups: np.ndarray) -> _Weighed:
+        """Weigh the models of some groups."""
+        return _weigh(self.form, self.sites, groups, self.precision, self.target)
+
+    def weigh_undecided(self, most: int) -> _Weighed:
+        """Weigh the models of at most `most` groups that are undecided."""
+        return self.weigh(_undecided_groups(self.form, self.sites, self.marginals, most))
+
+
+def _weigh_models(
+    ep: _Approximation, most: int, rows: LabelRows | None, log_constant: float
+) -> _Weighed | None:
+    """Weigh the models of the undecided groups, of fewer groups where there are too many models.
+
+    Returns None if there is nothing to weigh, or if no weight is finite.
+    """
+    groups = _undecided_groups(ep.form, ep.sites, ep.marginals, most)
+    if len(groups) == 0 and not ep.learns:
+        return None
+    weighed = ep.weigh(groups)
+    if not weighed.search.complete:
+        weighed = ep.weigh_undecided(min(most, _FEW))
+    if not np.all(np.isfinite(weighed.search.log_weight)):
+        return None
+    if rows is None:
+        return weighed
+    weighed = _weigh_labels(ep, rows, weighed, log_constant, most)
+    return weighed if np.any(np.isfinite(weighed.search.log_weight)) else None
+
+
+def _average_hyperparameters(
+    ep: _Approximation, weighed: _Weighed, log_constant: float, n_observations: float
+) -> Average:
+    """Average the models over the hyperparameters, with the sites of EP at the mode."""
+
+    def likelihood(factor: float) -> BlockLikelihood:
+        precision = ep.precision / factor
+        return _likelihood(ep.form, ep.sites, weighed.removed, precision, ep.target)
+
+    average = average_hyperparameters(
+        ep.sites,
+        weighed.models()[0],
+        weighed.weights,
+        likelihood,
+        weighed.labels,
+        n_observations,
+        n_observations - ep.marginals.n_used if n_observations else 0.0,
+    )
+    if weighed.labels is not None:
+        return average
+    return average._replace(log_evidence=average.log_evidence + log_constant)
+
+
+def _sum_over_models(ep: _Approximation, weighed: _Weighed, log_constant: float) -> Average:
+    """Sum over the models, with hyperparameters that are given."""
+    groups, (models, total) = weighed.groups, weighed.models()
+    inclusion = ep.sites.inclusion
+    inclusion[groups] = models.weight @ models.chosen
+    evidence = total + _log_prior(ep.sites, groups)
+    if weighed.labels is None:
+        evidence += log_constant + weighed.likelihood.log_constant
+    return Average(inclusion, models, _mixture(models, weighed), evidence, 1.0)
+
+
+def _average_all_runs(
+    runs: Sequence[NoiseRun], weighed: _Weighed, ep: _Approximation, most: int
+) -> tuple[_Weighed, Average]:
+    """Average over runs at several noise variances, of fewer groups if there are too many models.
+
+    The groups that were averaged over are those of the first value returned.
+    """
+    average = _average_runs(runs, weighed.groups)
+    if average is None:
+        weighed = ep.weigh_undecided(min(most, _FEW))
+        average = _average_runs(runs, weighed.groups, search_all=False)
+    assert average is not None
+    return weighed, average
 
 
 def _average_runs(
@@ -207,7 +272,7 @@ def _average_runs(
         weighed = _weigh(state.form, state.sites, groups, 1.0 / state.sigma2, None)
         if search_all and not weighed.search.complete:
             return None
-        models = weighed.models()[1]
+        models = weighed.models()[0]
         average = average_hyperparameters(
             state.sites, models, weighed.weights, weighed.same_likelihood, None, 0.0, 0.0
         )
@@ -242,48 +307,32 @@ class _Weighed(NamedTuple):
     weights: ModelWeights
     search: ModelSearch
     groups: np.ndarray
+    columns: np.ndarray  # that the mixture of the models is about
+    labels: LabelModels | None = None  # with row sites of each model, where the target is labels
 
     def same_likelihood(self, factor: float) -> BlockLikelihood:
         """Return the likelihood at its own noise variance."""
         return self.likelihood
 
-    def models(self) -> tuple[np.ndarray, Models, float]:
-        """Return the groups, their models by weight, and the log of the sum of the weights."""
+    def models(self) -> tuple[Models, float]:
+        """Return the models in the order of their weights, and the log of the sum of these."""
         chosen, log_weight, _ = self.search
         total = float(logsumexp(log_weight))
         order = np.argsort(-log_weight, kind="stable")
         weight = np.exp(log_weight[order] - total)
-        return self.groups, Models(self.groups, chosen[order], weight), total
-
-
-def _weigh_undecided(
-    form: Form,
-    sites: SpikeSlabSites,
-    marginals: Marginals,
-    precision: float | np.ndarray,
-    target: np.ndarray | None,
-    most: int,
-) -> _Weighed:
-    """Weigh the models of at most `most` groups that are undecided."""
-    groups = _undecided_groups(form, sites, marginals, most)
-    return _weigh(form, sites, groups, precision, target)
+        return Models(self.groups, chosen[order], weight), total
 
 
 def _weigh_labels(
-    sites: SpikeSlabSites,
-    rows: LabelRows,
-    weighed: _Weighed,
-    log_constant: float,
-    weigh: Callable[[int], _Weighed],
-    most: int,
-) -> tuple[_Weighed, LabelModels, np.ndarray]:
+    ep: _Approximation, rows: LabelRows, weighed: _Weighed, log_constant: float, most: int
+) -> _Weighed:
     """Weigh models of labels, each with row sites of its own, of as few groups as that allows."""
-    labels, search, columns = _fit_labels(sites, rows, weighed, log_constant)
+    weighed, labels = _fit_labels(ep.sites, rows, weighed, log_constant)
     largest = int(np.log2(labels.most))
-    if not search.complete and len(weighed.groups) > largest:
-        weighed = weigh(min(most, largest))
-        labels, search, columns = _fit_labels(sites, rows, weighed, log_constant)
-    return weighed._replace(search=search), labels, columns
+    if not weighed.search.complete and len(weighed.groups) > largest:
+        weighed = ep.weigh_undecided(min(most, largest))
+        weighed, _ = _fit_labels(ep.sites, rows, weighed, log_constant)
+    return weighed
 
 
 def _weigh(
@@ -301,7 +350,7 @@ def _weigh(
     log_odds = sites.prior_log_odds[groups]
     weights = ModelWeights(likelihood.W, likelihood.z, position, slab, log_odds)
     search = search_models(weights, sites.inclusion[groups] > 0.5)
-    return _Weighed(removed, likelihood, weights, search, groups)
+    return _Weighed(removed, likelihood, weights, search, groups, removed.columns)
 
 
 def _remove(sites: SpikeSlabSites, groups: np.ndarray) -> _Removed:
@@ -342,11 +391,8 @@ def _likelihood(
 
 def _fit_labels(
     sites: SpikeSlabSites, rows: LabelRows, weighed: _Weighed, log_constant: float
-) -> tuple[LabelModels, ModelSearch, np.ndarray]:
-    """Fit the row sites of the models that matter, and weigh these by their own evidence.
-
-    The columns that their mixture is about are returned too.
-    """
+) -> tuple[_Weighed, LabelModels]:
+    """Fit the row sites of the models that matter, and weigh these by their own evidence."""
     weights, removed = weighed.weights, weighed.removed
     always = _remove(sites, np.flatnonzero(sites.always))
     at, columns, slab = removed.at, removed.columns, weights.slab
@@ -360,7 +406,8 @@ def _fit_labels(
     log_weight = log_weight + log_constant + weighed.likelihood.log_constant
     start = sites.inclusion[weighed.groups] > 0.5
     which, log_weight, all_fitted = labels.weigh(chosen, log_weight, weights.log_odds, start)
-    return labels, ModelSearch(chosen[which], log_weight, complete and all_fitted), columns
+    search = ModelSearch(chosen[which], log_weight, complete and all_fitted)
+    return weighed._replace(search=search, columns=columns, labels=labels), labels
 
 
 def _others(
@@ -393,8 +440,9 @@ def _log_prior(sites: SpikeSlabSites, groups: np.ndarray) -> float:
     return float(np.sum(others)) + sites.log_evidence_out()
 
 
-def _mixture(models: Models, weighed: _Weighed, labels: LabelModels | None) -> ModelMixture:
+def _mixture(models: Models, weighed: _Weighed) -> ModelMixture:
     """The heaviest models as a mixture over the weights."""
+    labels = weighed.labels
     most = _KEPT if labels is None else labels.most_kept
     count = min(int(np.count_nonzero(models.weight > _NEGLIGIBLE)), most)
     weight = models.weight[:count] / models.weight[:count].sum()
