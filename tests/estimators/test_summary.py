@@ -135,8 +135,17 @@ def test_a_summary_of_functions_has_their_training_rows(monkeypatch):
     np.testing.assert_allclose(table["std"], [own[name] for name in table["term"]])
     monkeypatch.setattr(_summary, "_MOST_LINES", 4)
     assert str(model.summary()).endswith(f"and {len(model.active_) - 3} more")
-    process = SparseGPRegressor("rbf", gamma=0.3).fit(X, Y).summary().to_frame()
-    assert process["std"].isna().all()  # the uncertainty is of the function, not of weights
+
+
+def test_a_summary_of_a_process_has_the_relevance_of_its_inputs():
+    inputs = pd.DataFrame(np.column_stack([X, 0.1 * X[::-1]]), columns=["a", "b", "c", "d"])
+    model = SparseGPRegressor().fit(inputs, Y)
+    table = model.summary().to_frame()
+    assert list(table["relevance"]) == sorted(model.feature_relevance_, reverse=True)
+    assert table["input"][0] == inputs.columns[np.argmax(model.feature_relevance_)]
+    assert re.search(
+        rf"^{table['input'][0]} +0\.\d+$|^{table['input'][0]} +1$", str(model.summary()), re.M
+    )
 
 
 def test_a_summary_of_classes_and_targets_says_whose_coefficient_it_is():
@@ -156,7 +165,9 @@ def test_a_summary_of_classes_and_targets_says_whose_coefficient_it_is():
 def test_every_estimator_has_a_summary(model):
     z = np.where(Y > 0, 2.0, 1.0) if is_classifier(model) else np.exp(Y)
     summary = clone(model).fit(np.column_stack([X, X[::-1]]), z).summary()
-    assert np.isfinite(summary.to_frame()["coef"]).all()
+    table = summary.to_frame()
+    assert np.isfinite(table["coef"] if summary.terms else table["relevance"]).all()
+    assert len(table) > 0
     assert "stop reason" in str(summary)
 
 
@@ -171,7 +182,7 @@ def test_a_table_has_coefficients_per_unit_of_its_columns():
     assert table.loc["metres", "coef"] == pytest.approx(step[0])
     labels = np.where(Y > 0, "up", "down")
     mixed = str(table_model().fit(pd.DataFrame(X, columns=["a", "b"]), labels).summary())
-    assert re.search(r"^ *(row \d+|a) +-?\d", mixed, re.MULTILINE)
+    assert re.search(r"^a +-?\d", mixed, re.MULTILINE)
     assert str(table_model(model="baseline").fit(frame, y).summary()).endswith("baseline")
     u = X[:, 0]
     system = NARXRegressor(input_lags=1, output_lags=1, degree=1)

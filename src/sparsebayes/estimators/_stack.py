@@ -76,7 +76,7 @@ class Mixture(ModelHolder):
 
     def _summary_pairs(self) -> list[tuple[str, str]]:
         names = [member.name for member in self.members_]
-        mixture = [("mixture", weighted_names(names, self.weights_)), ("terms of", names[0])]
+        mixture = [("mixture", weighted_names(names, self.weights_)), ("largest share", names[0])]
         return [*mixture, *self.members_[0].model._summary_pairs()]
 
     def _summary_terms(self) -> list[Term]:

@@ -43,14 +43,24 @@ def facts(
         value = fitted.get(attribute)
         if value is not None and np.ndim(value) == 0:
             pairs.append((label, f"{value:.6g}" if isinstance(value, float) else str(value)))
-    relevance = fitted.get("feature_relevance_")
-    if relevance is not None and np.ptp(relevance) > 0:  # with one length scale all are equal
-        if names is None:
-            names = fitted.get("feature_names_in_", [f"x{j}" for j in range(len(relevance))])
-        order = [j for j in np.argsort(-relevance) if relevance[j] >= 0.01][:6]
-        listed = ", ".join(f"{names[j]} ({relevance[j]:.2g})" for j in order)
-        pairs.append(("most relevant", listed))
+    inputs = relevant_inputs(model, names)
+    if len({share for _, share in inputs}) > 1:
+        listed = [f"{name} ({share:.2g})" for name, share in inputs[:6] if share >= 0.01]
+        pairs.append(("most relevant", ", ".join(listed)))
     return pairs
+
+
+def relevant_inputs(
+    model: BaseEstimator, names: Sequence[str] | np.ndarray | None = None
+) -> list[tuple[str, float]]:
+    """Return name and relevance of each input of a fitted model, the largest first."""
+    fitted = vars(model)
+    relevance = fitted.get("feature_relevance_")
+    if relevance is None:
+        return []
+    if names is None:
+        names = fitted.get("feature_names_in_", [f"x{j}" for j in range(len(relevance))])
+    return [(str(names[j]), float(relevance[j])) for j in np.argsort(-relevance, kind="stable")]
 
 
 def _noise_level(variance: ArrayLike | None) -> str | None:
@@ -91,19 +101,29 @@ class ModelSummary:
     facts : list of pairs of str
         Labels and values: noise, evidence, calibration and others.
     terms : list of Term
-        Coefficients and their standard deviations.
+        Coefficients and their standard deviations; none of a Gaussian process.
     coverage : float
         Probability of the intervals.
+    inputs : list of pairs of str and float
+        Names of the inputs and their relevance, the largest first.
     """
 
     title: str
     facts: list[tuple[str, str]]
     terms: list[Term]
     coverage: float
+    inputs: list[tuple[str, float]]
 
     @property
     def columns(self) -> dict[str, list[object]]:
-        """The table of the terms by column: term, of (target or class), coef, std, lower, upper."""
+        """The table by column.
+
+        A model with terms has the columns term, of (target or class), coef, std, lower and upper,
+        a Gaussian process input and relevance.
+        """
+        if not self.terms:
+            names, shares = zip(*self.inputs, strict=True) if self.inputs else ((), ())
+            return {"input": list(names), "relevance": list(shares)}
         reach = norm.ppf(0.5 + 0.5 * self.coverage)
         columns: dict[str, list[object]] = {"term": [term.name for term in self.terms]}
         if any(term.group for term in self.terms):
@@ -116,7 +136,7 @@ class ModelSummary:
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the table of the terms as a pandas DataFrame."""
+        """Return the table as a pandas DataFrame."""
         import pandas as pd
 
         return pd.DataFrame(self.columns)
@@ -127,10 +147,10 @@ class ModelSummary:
         cells = [list(self.columns)]
         for row in islice(rows, _MOST_LINES):
             cells.append([value if isinstance(value, str) else _number(value) for value in row])
-        return cells if self.terms else []
+        return cells if len(cells) > 1 else []
 
     def _more(self) -> list[str]:
-        hidden = len(self.terms) - _MOST_LINES
+        hidden = len(self.terms or self.inputs) - _MOST_LINES
         return [f"and {hidden:,} more"] if hidden > 0 else []
 
     def __str__(self) -> str:
@@ -168,7 +188,7 @@ def _html_table(pairs: list[tuple[str, str]]) -> str:
     )
 
 
-def coefficient_terms(model: Any, with_std: bool = True) -> list[Term]:
+def coefficient_terms(model: Any) -> list[Term]:
     """Return the intercept and the nonzero coefficients of each target or class of a model.
 
     They are in order of their size in standard deviations.
@@ -182,7 +202,7 @@ def coefficient_terms(model: Any, with_std: bool = True) -> list[Term]:
     else:
         names = [f"row {row}" for row in model.active_]
     std, constant_std = np.full((m, n), np.nan), np.full(m, np.nan)
-    if with_std and (model.kernel is not None or "coef_std_" in fitted):
+    if model.kernel is not None or "coef_std_" in fitted:
         std, constant_std = _coefficient_std(model, m, n)
     # A group model averages over all columns, and lists those that are likely in the model.
     shown = (
@@ -239,8 +259,9 @@ class Summary(BaseEstimator):
         """Return the fitted model as a table.
 
         It lists the noise, the evidence, the calibration and the stop reason, and the coefficient,
-        standard deviation and interval of each column or function. It is printed as a table, and
-        rendered in notebooks.
+        standard deviation and interval of each column or function. A Gaussian process has the
+        relevance of each input in place of its hundreds of functions. It is printed as a table,
+        and rendered in notebooks.
 
         Parameters
         ----------
@@ -250,18 +271,26 @@ class Summary(BaseEstimator):
         Returns
         -------
         summary : ModelSummary
-            Its `to_frame` returns the table of coefficients as a pandas DataFrame.
+            Its `to_frame` returns the table as a pandas DataFrame.
         """
         check_is_fitted(self)
         if not 0.0 < coverage < 1.0:
             raise ValueError(f"coverage must lie between 0 and 1, got {coverage!r}.")
         return ModelSummary(
-            type(self).__name__, self._summary_pairs(), self._summary_terms(), coverage
+            type(self).__name__,
+            self._summary_pairs(),
+            self._summary_terms(),
+            coverage,
+            self._summary_inputs(),
         )
 
     def _summary_terms(self) -> list[Term]:
         """Return the coefficients of the fitted model."""
         return coefficient_terms(self)
+
+    def _summary_inputs(self) -> list[tuple[str, float]]:
+        """Return the inputs of the fitted model and their relevance."""
+        return relevant_inputs(self)
 
     def _summary_pairs(self) -> list[tuple[str, str]]:
         pairs, fitted = facts(self), vars(self)

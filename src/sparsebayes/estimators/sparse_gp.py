@@ -17,7 +17,7 @@ from ..selection import FIRST_TERMS, ManyCandidates, PathSettings
 from ._base import NOISE_CONSTRAINTS, SparseRegressor, noise_spec
 from ._estimator import Capabilities, kernel_spec
 from ._sklearn import Whole, words
-from ._summary import Term, coefficient_terms
+from ._summary import Term
 
 EXACT_ROWS = 2_000  # rows up to which max_terms="auto" is the exact process
 MOST_EXACT_ROWS = 10_000  # rows of max_terms=None, which needs an array of n_rows x n_rows
@@ -202,8 +202,7 @@ class SparseGPRegressor(SparseRegressor):
     # Parameters.
 
     def _summary_terms(self) -> list[Term]:
-        # The variance of a process is that of its function, and its weights have none of their own.
-        return coefficient_terms(self, with_std=False)
+        return []  # the weights of its functions have no meaning of their own
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

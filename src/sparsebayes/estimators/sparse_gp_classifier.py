@@ -16,7 +16,7 @@ from ..solvers.rvm.laplace_exact import AllRows, ExactLaplaceProcess
 from ..solvers.rvm.process import LaplaceProcess, process_functions
 from ._classifier import SparseClassifier
 from ._sklearn import Whole, words
-from ._summary import Term, coefficient_terms
+from ._summary import Term
 from .sparse_gp import MOST_EXACT_ROWS
 
 _STEPS = 1  # the variance of the process is learnt in one step
@@ -111,8 +111,7 @@ class SparseGPClassifier(SparseClassifier):
             )
 
     def _summary_terms(self) -> list[Term]:
-        # The variance of a process is that of its function, and its weights have none of their own.
-        return coefficient_terms(self, with_std=False)
+        return []  # the weights of its functions have no meaning of their own
 
     def _problem(self, data: Data, n_classes: int) -> LabelProblem:
         n_rows = len(data.used)

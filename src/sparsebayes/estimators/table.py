@@ -28,7 +28,7 @@ from ..predict import without_noise
 from ..rows import is_dask_frame
 from ._predictive import PredictiveMixin
 from ._sklearn import check_is_fitted, check_sample_weight, warn, whole_fit
-from ._summary import Summary, Term, facts
+from ._summary import Summary, Term, facts, relevant_inputs
 from ._table_inputs import TableInputs, as_frame
 from ._table_target import as_target, check_target, infer_task, target_named, target_notes
 
@@ -519,6 +519,9 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
                 name, unit = columns.get(term.name, (term.name, 1.0))
                 terms.append(Term(name, term.group, term.coef / unit, term.std / unit))
         return terms
+
+    def _summary_inputs(self) -> list[tuple[str, float]]:
+        return relevant_inputs(self.final_, self.get_feature_names_out())
 
     # Rows with unknown values: predictions are averaged over known ones.
 

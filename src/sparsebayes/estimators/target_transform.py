@@ -294,6 +294,9 @@ class SparseTargetTransform(MetaEstimatorMixin, TargetRegressor):
     def _summary_terms(self) -> list[Term]:
         return _last(self.regressor_)._summary_terms()
 
+    def _summary_inputs(self) -> list[tuple[str, float]]:
+        return _last(self.regressor_)._summary_inputs()
+
     def _predictive(self, X: Any) -> Predictive:
         inner = _last(self.regressor_)._predictive(self._inner_rows(X))
         return inner if self.target_transform_ is None else self._of_y(inner)
