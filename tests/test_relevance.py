@@ -23,6 +23,23 @@ def test_an_interaction_counts_for_both_inputs():
     np.testing.assert_allclose(sobol[:2], parts / parts.sum(), atol=0.03)
 
 
+def test_few_rows_are_enough_for_inputs_that_do_not_matter():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((500, 4))
+    X[:, 3] = rng.uniform(size=500) < 0.02  # most rows keep their value of it
+    seen = []
+
+    def function(X):
+        seen.append(len(X))
+        return X[:, 0] + 0.01 * X[:, 1] + 3.0 * X[:, 3]
+
+    found = function_relevance(function, X)
+    np.testing.assert_allclose(found, [0.85, 0.0, 0.0, 0.15], atol=0.05)
+    assert sum(seen) < 2.5 * len(X)
+    changed = np.square(3.0 * (X[:, 3][:, None] - X[:, 3])).mean() / 2.0
+    assert found[3] == pytest.approx(changed / np.var(X @ [1.0, 0.01, 0.0, 3.0]), rel=0.1)
+
+
 def test_a_linear_function_has_its_closed_form():
     rng = np.random.default_rng(0)
     X, coef = rng.standard_normal((5000, 4)), np.array([[4.0, 2.0, 1.0, 0.0]])

@@ -190,6 +190,35 @@ def test_all_rows_as_centres_are_the_exact_process(family, bound):
     )
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("family", LEARNT)
+def test_the_value_alone_is_that_of_the_call(family, weighted):
+    X, T, weight = problem()
+    weight, point = weight if weighted else None, (lengths(family), *lam_and_noise(2))
+    for evidence in (
+        ExactEvidence(X, T, family, weight=weight),
+        NystroemEvidence(X, T, X[:12], family, weight=weight),
+        NystroemEvidence(X, T, X[:12], family, weight=weight, bound=True),
+    ):
+        assert evidence.value(*point) == pytest.approx(evidence(*point)[0], rel=1e-12)
+
+
+@pytest.mark.parametrize("steep", [0.0, 4.0])  # exponents that are too large for float32
+@pytest.mark.parametrize("log_lam", [-9.0, 0.0])
+@pytest.mark.parametrize("family", ["laplacian", "sum", "additive"])
+def test_derivatives_of_rough_kernels_need_single_precision_only(family, log_lam, steep):
+    rng = np.random.default_rng(0)
+    X, t = rng.standard_normal((300, 3)), rng.standard_normal((300, 1))
+    t += np.sin(2.0 * X[:, :1])
+    point = lengths(family), np.full(1, log_lam), np.log([0.3])
+    point[0][0] -= steep
+    double = ExactEvidence(X, t, family)(*point)
+    single = ExactEvidence(X, t, family, single=True)(*point)
+    assert single[0] == double[0]
+    for one, other in zip(single[1:], double[1:], strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5 * np.abs(other).max())
+
+
 @pytest.mark.parametrize("family", ["matern52", "laplacian", "sum"])
 def test_parts_that_share_memory_have_the_evidence_of_parts_that_do_not(family):
     X, T = np.random.default_rng(0).standard_normal((2, 30, 2))
@@ -306,6 +335,28 @@ def test_scoring_finds_the_maximum_in_a_box_and_stops_where_nothing_is_promised(
     _, value = scoring(function, np.array([3.0, 0.0, 0.0]), low, high, np.full(3, 10.0), 60, 0.05)
     assert len(seen) == 1
     assert value == -np.inf
+
+
+def test_the_last_evaluation_of_a_search_has_no_derivatives():
+    seen, heights = [], []
+
+    def function(x):
+        seen.append(x)
+        return -float(x @ x), -2.0 * x, np.eye(2)
+
+    def height(x):
+        heights.append(x)
+        return -float(x @ x)
+
+    ends = np.full(2, -9.0), np.full(2, 9.0)
+    arguments = (function, np.array([3.0, -2.0]), *ends, np.full(2, 10.0), 4, 1e-9)
+    plain = scoring(*arguments)
+    assert len(seen) == 4
+    seen.clear()
+    x, value = scoring(*arguments, height=height)
+    assert (len(seen), len(heights)) == (3, 1)
+    np.testing.assert_array_equal(x, plain[0])
+    assert value == plain[1]
 
 
 # The recipe.

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 500  # training rows that represent the distribution of the inputs
 _LEAST_ROWS = 64
 _MATTERS = 0.01  # relevance from which a linear function is said to depend on an input
+_SURELY_NOT = 0.005  # relevance of few rows below which more of them are not looked at
 _WORK = 4e8  # products that may be spent: rows x functions x inputs, for each input
 
 
@@ -115,13 +116,24 @@ def function_relevance(
     order = np.random.default_rng(0).permutation(n)
     other = np.empty(n, dtype=int)
     other[order] = np.roll(order, 1)  # no row keeps its own value
-    squares = np.zeros((n_features, values.shape[1]))
+    squares, variance = np.zeros((n_features, values.shape[1])), np.var(values, axis=0)
+
+    def gaps(j: int, rows: np.ndarray) -> np.ndarray:
+        changed = X[rows]
+        changed[:, j] = X[other[rows], j]
+        new = np.asarray(function(changed), dtype=np.float64).reshape(len(rows), -1)
+        return np.square(values[rows] - new)
+
     for j in np.flatnonzero(np.ptp(X, axis=0) > 0.0):
-        changed = X.copy()
-        changed[:, j] = X[other, j]
-        gap = values - np.asarray(function(changed), dtype=np.float64).reshape(n, -1)
-        squares[j] = np.mean(np.square(gap), axis=0)
-    return _shares(0.5 * squares, np.var(values, axis=0), pooled)
+        rows = order[X[order, j] != X[other[order], j]]  # the others keep their values
+        first = gaps(j, rows[:_LEAST_ROWS])
+        squares[j] = np.mean(first, axis=0) * (len(rows) / n)
+        if np.all(_shares(0.5 * squares[[j]], variance, pooled) < _SURELY_NOT):
+            continue  # further rows would not make it matter
+        if len(rows) > _LEAST_ROWS:
+            others = gaps(j, rows[_LEAST_ROWS:])
+            squares[j] = (np.sum(first, axis=0) + np.sum(others, axis=0)) / n
+    return _shares(0.5 * squares, variance, pooled)
 
 
 def linear_relevance(coef: np.ndarray, X: np.ndarray, pooled: bool = False) -> np.ndarray:

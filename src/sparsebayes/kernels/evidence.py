@@ -40,7 +40,7 @@ With all rows as centres the model is the exact process: `ExactEvidence`, n^3 fl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -186,6 +186,24 @@ class NystroemEvidence:
         gradient = np.concatenate([grad_length + row_gradient, grad_lam, grad_noise])
         return value, gradient, _information(products, noise)
 
+    def value(self, log_length: np.ndarray, log_lam: np.ndarray, log_noise: np.ndarray) -> float:
+        """Return F_w alone, in half of the time; LinAlgError where A breaks down."""
+        kernel = kernel_of_lengths(self.family, log_length)
+        M, _ = _centre_matrix(kernel.bind(self.Z), self.Z)
+        G, C = self._products(kernel.bind(self._centres), _cholesky(M), slopes=False)
+        gap = self.n - float(np.trace(G)) if self.w else 0.0
+        value = 0.0
+        for c, square, lam, s in zip(
+            C.T, self.square, np.exp(log_lam), np.exp(log_noise), strict=True
+        ):
+            A = G / lam
+            _diagonal(A)[...] += 1.0
+            root = _cholesky(A)
+            fit = (square - c @ lapack.dpotrs(root, c)[0] / lam) / s
+            loss = self.w * gap / lam
+            value -= 0.5 * (self.n * np.log(2.0 * np.pi * s) + _log_det(root) + fit + loss)
+        return value
+
     def profile(self, log_length: np.ndarray, log_lam: np.ndarray | None = None) -> Profile:
         """The largest F_w over a and s: over lam = s/a, with s at its best value.
 
@@ -315,6 +333,8 @@ class ExactEvidence:
         How often each row counts.
     memory : list of arrays, optional
         Memory that calls use again, for several of these functions that are called in turn.
+    single : bool, default=False
+        Whether float32 is enough for the derivatives of rough kernels.
 
     Examples
     --------
@@ -336,8 +356,9 @@ class ExactEvidence:
         *,
         weight: np.ndarray | None = None,
         memory: list[np.ndarray] | None = None,
+        single: bool = False,
     ) -> None:
-        self.X, self.family = X, family
+        self.X, self.family, self.single = X, family, single
         self.root = None if weight is None else np.sqrt(weight)[:, None]
         self.T = T if self.root is None else T * self.root
         self.n = float(len(X) if weight is None else np.sum(weight))
@@ -350,15 +371,8 @@ class ExactEvidence:
 
         LinAlgError where B breaks down.
         """
-        bound = kernel_of_lengths(self.family, log_length).bind(self.X)
-        first, *squares = self._squares(2 + bound.n_slopes + self.T.shape[1])
-        parts = bound.with_slope(None, squares[: 1 + bound.n_slopes])
+        bound, parts, (first, *squares) = self._kernel(log_length)
         K = parts[0]
-        _diagonal(K)[...] = 1.0
-        if self.root is not None:
-            for part in parts:
-                part *= self.root
-                part *= self.root.T
         n, q = self.T.shape
         value = 0.0
         dK = first.T  # its upper triangle is used
@@ -366,9 +380,7 @@ class ExactEvidence:
         V, inverses = np.empty((n, q)), []
         grad_lam, grad_noise = np.empty(q), np.empty(q)
         for k, (lam, s) in enumerate(zip(np.exp(log_lam), np.exp(log_noise), strict=True)):
-            B = np.divide(K, lam, out=squares[-1 - k]).T
-            _diagonal(B)[...] += 1.0
-            root = _cholesky(B, overwrite=True)
+            root = _shifted_root(K, lam, squares[-1 - k])
             t = self.T[:, k]
             V[:, k] = v = lapack.dpotrs(root, t)[0]
             fit = float(t @ v) / s
@@ -379,7 +391,7 @@ class ExactEvidence:
             inverses.append(B_inverse)
             dK = blas.dsyr(0.5 / (lam * s), v, a=dK, overwrite_a=True)
             dK = _minus(dK, 0.5 / lam, B_inverse)
-        grad_length, P, _ = bound.length_derivatives(dK.T, None, V, None, parts)
+        grad_length, P, _ = bound.length_derivatives(dK.T, None, V, None, parts, self.single)
         products = []
         for k, lam in enumerate(np.exp(log_lam)):
             t, v = self.T[:, k], V[:, k]
@@ -387,6 +399,30 @@ class ExactEvidence:
             products.append(Q.T @ blas.dsymm(1.0, inverses[k], Q))
         gradient = np.concatenate([grad_length, grad_lam, grad_noise])
         return value, gradient, _information(products, np.exp(log_noise))
+
+    def value(self, log_length: np.ndarray, log_lam: np.ndarray, log_noise: np.ndarray) -> float:
+        """Return F alone, in a third of the time; LinAlgError where B breaks down."""
+        _, (K, *_), (*_, square) = self._kernel(log_length)
+        value = 0.0
+        for t, lam, s in zip(self.T.T, np.exp(log_lam), np.exp(log_noise), strict=True):
+            root = _shifted_root(K, lam, square)
+            fit = float(t @ lapack.dpotrs(root, t)[0]) / s
+            value -= 0.5 * (self.n * np.log(2.0 * np.pi * s) + _log_det(root) + fit)
+        return value
+
+    def _kernel(
+        self, log_length: np.ndarray
+    ) -> tuple[BoundFamily, Sequence[np.ndarray], list[np.ndarray]]:
+        """Return the bound kernel, its weighted matrix with its slopes, and spare matrices."""
+        bound = kernel_of_lengths(self.family, log_length).bind(self.X)
+        first, *squares = self._squares(2 + bound.n_slopes + self.T.shape[1])
+        parts = bound.with_slope(None, squares[: 1 + bound.n_slopes])
+        _diagonal(parts[0])[...] = 1.0
+        if self.root is not None:
+            for part in parts:
+                part *= self.root
+                part *= self.root.T
+        return bound, parts, [first, *squares[1 + bound.n_slopes :]]
 
     def _squares(self, number: int) -> list[np.ndarray]:
         """Return arrays of n_rows x n_rows, whose values mean nothing.
@@ -439,6 +475,13 @@ def _cholesky(A: np.ndarray, overwrite: bool = False) -> np.ndarray:
 def _minus(A: np.ndarray, factor: float, B: np.ndarray) -> np.ndarray:
     """Return A - factor B, in the place of A."""
     return blas.daxpy(B.ravel("K"), A.ravel("K"), a=-factor).reshape(A.shape, order="F")
+
+
+def _shifted_root(K: np.ndarray, lam: float, out: np.ndarray) -> np.ndarray:
+    """Return the upper triangle of Id + K/lam, in the memory of `out`."""
+    B = np.multiply(K, 1.0 / lam, out=out).T
+    _diagonal(B)[...] += 1.0
+    return _cholesky(B, overwrite=True)
 
 
 def _log_det(root: np.ndarray) -> float:

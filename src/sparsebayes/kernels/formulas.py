@@ -211,14 +211,21 @@ class BoundStationary:
         return K, D
 
     def length_derivatives(
-        self, W: Array, X: Array | None, U: Array, V: Array | None, parts: Sequence[Array]
+        self,
+        W: Array,
+        X: Array | None,
+        U: Array,
+        V: Array | None,
+        parts: Sequence[Array],
+        single: bool = False,
     ) -> tuple[np.ndarray, Array, Array | None]:
         """Return sums of E_j = dk(X, Z)/dlog l_j for each input j; `parts` are from `with_slope`.
 
         The sums are sum_ik W_ik (E_j)_ik; E_j U, of shape (n_rows, n_features, n_vectors); and
         E_j'V likewise, unless V is None. `W` is overwritten. Without X the rows are the centres,
         and of W, which is symmetric, the lower triangle is read. The squares (x_j - z_j)^2 are
-        expanded, so that there is no array of n_rows x n_centres x n_features.
+        expanded, so that there is no array of n_rows x n_centres x n_features. `single` is for
+        rough kernels; that of a smooth one may be nearly singular.
         """
         _, D = parts
         A = self._B if X is None else (X - self._shift) * self._scale
@@ -327,7 +334,13 @@ class BoundSum:
         return K, D, R
 
     def length_derivatives(
-        self, W: Array, X: Array | None, U: Array, V: Array | None, parts: Sequence[Array]
+        self,
+        W: Array,
+        X: Array | None,
+        U: Array,
+        V: Array | None,
+        parts: Sequence[Array],
+        single: bool = False,
     ) -> tuple[np.ndarray, Array, Array | None]:
         """Return the sums of the smooth part, of the rough part, and for the log odds of the share.
 
@@ -336,7 +349,7 @@ class BoundSum:
         K, D, R = parts
         xp = namespace(W)
         share = sum_of_products(W, R - self.share * K, symmetric=X is None)
-        rough = self.rough.length_derivatives(W, X, U, V, (R,))
+        rough = self.rough.length_derivatives(W, X, U, V, (R,), single)
         smooth = self.smooth.length_derivatives(W, X, U, V, (K, D))
         at_rows = R @ U - self.share * (K @ U)
         at_rows = xp.concatenate([smooth[1], rough[1], at_rows[:, None]], axis=1)

@@ -20,7 +20,8 @@ from numpy.typing import ArrayLike
 from .._array import Array, asarray_like, is_torch, namespace
 
 _IN_CACHE = 2**18  # bytes of an array that is passed over once per input
-_LARGEST_EXPONENT = 600.0  # whose exponential, and its inverse, is a number in float64
+# Exponents whose exponentials, and their inverses, are numbers.
+_LARGEST_EXPONENT: dict[type[np.floating], float] = {np.float64: 600.0, np.float32: 60.0}
 _Block = tuple[slice, slice]  # rows and columns
 
 
@@ -74,9 +75,18 @@ class BoundLaplacian:
         return (K,)
 
     def length_derivatives(
-        self, W: Array, X: Array | None, U: Array, V: Array | None, parts: Sequence[Array]
+        self,
+        W: Array,
+        X: Array | None,
+        U: Array,
+        V: Array | None,
+        parts: Sequence[Array],
+        single: bool = False,
     ) -> tuple[np.ndarray, Array, Array | None]:
-        """Return the sums that those of `BoundStationary` are; `W` is not overwritten."""
+        """Return the sums that those of `BoundStationary` are; `W` is not overwritten.
+
+        With `single` slopes are those of float32, in half of the time; X and V are None then.
+        """
         (K,) = parts
         n_lengths = self._kinds * self._n_features
         gradient, q = np.zeros(n_lengths), U.shape[1]
@@ -84,11 +94,13 @@ class BoundLaplacian:
         at_centres = asarray_like(K, np.zeros((n_lengths, len(self._B), q)))
         A = self._B if X is None else self._scaled(X)
         blocks = _lower_blocks(len(K)) if X is None else _row_blocks(A, len(self._B))
-        slopes = self._slopes(A)
+        kind = np.float32 if single else None
+        slopes = self._slopes(A, kind)
+        U = U if kind is None else U.astype(kind)
         for rows, columns in blocks:
-            own = (W[rows, columns] if X is not None else _doubled(W, rows, columns)).ravel()
+            own = (W[rows, columns] if X is not None else _doubled(W, rows, columns, kind)).ravel()
             values = K[rows, columns]
-            values = values if is_torch(values) else np.ascontiguousarray(values)
+            values = values if is_torch(values) else np.ascontiguousarray(values, dtype=kind)
             for place, E in slopes(rows, columns, values):
                 gradient[place] += float(own @ E.ravel())
                 at_rows[place, rows] += E @ U[columns]
@@ -119,8 +131,8 @@ class BoundLaplacian:
             U -= np.abs(np.subtract.outer(x, z))
         return np.exp(U, out=U)
 
-    def _slopes(self, A: Array) -> _Slopes:
-        return _Slopes(self._used, _Differences(A, self._B))
+    def _slopes(self, A: Array, kind: type[np.floating] | None = None) -> _Slopes:
+        return _Slopes(self._used, _Differences(A, self._B, kind))
 
 
 class BoundAdditive(BoundLaplacian):
@@ -160,16 +172,23 @@ class BoundAdditive(BoundLaplacian):
                 block *= factor
         return U
 
-    def _slopes(self, A: Array) -> _AdditiveSlopes:
-        differences, factors = _Differences(A, self._B), _Factors(A, self._B, self._weight)
+    def _slopes(self, A: Array, kind: type[np.floating] | None = None) -> _AdditiveSlopes:
+        differences = _Differences(A, self._B, kind)
+        factors = _Factors(A, self._B, self._weight, kind)
         return _AdditiveSlopes(self._used, differences, factors, self._n_features)
 
     def length_derivatives(
-        self, W: Array, X: Array | None, U: Array, V: Array | None, parts: Sequence[Array]
+        self,
+        W: Array,
+        X: Array | None,
+        U: Array,
+        V: Array | None,
+        parts: Sequence[Array],
+        single: bool = False,
     ) -> tuple[np.ndarray, Array, Array | None]:
         """Return the sums for the log lengths, then those for the log weights of all inputs."""
         (K,) = parts
-        gradient, at_rows, at_centres = super().length_derivatives(W, X, U, V, parts)
+        gradient, at_rows, at_centres = super().length_derivatives(W, X, U, V, parts, single)
         # What the division by 1 + w adds to the derivative of a log weight, for all at once.
         places = self._n_features + self._used
         share = self._weight / (1.0 + self._weight)
@@ -184,7 +203,7 @@ class BoundAdditive(BoundLaplacian):
 class _Spare:
     """Memory for blocks, used again by the next one."""
 
-    def __init__(self, dtype: np.dtype | type[np.float64] = np.float64) -> None:
+    def __init__(self, dtype: np.dtype | type[np.floating] = np.float64) -> None:
         self._flat = np.empty(0, dtype)
 
     def __call__(self, shape: tuple[int, int]) -> np.ndarray:
@@ -197,9 +216,10 @@ class _Spare:
 class _Differences:
     """Blocks of |x_j - z_j|, for one input after the other."""
 
-    def __init__(self, A: Array, B: Array) -> None:
+    def __init__(self, A: Array, B: Array, kind: type[np.floating] | None = None) -> None:
         self._A, self._B = A, B
         if not is_torch(A):
+            A, B = (part.astype(kind or part.dtype, copy=False) for part in (A, B))
             self._spare = _Spare(A.dtype)
             self._left = _with_ones(A.T)
             self._right = np.stack([np.ones_like(B.T), -B.T], axis=1)
@@ -219,19 +239,26 @@ class _Differences:
 class _Factors:
     """Blocks of 1 + w_j exp(-|x_j - z_j|), for one input after the other."""
 
-    def __init__(self, A: Array, B: Array, weight: np.ndarray) -> None:
-        self._weight, self._spares = weight, (_Spare(), _Spare())
-        self._differences: _Differences | None = None
-        if is_torch(A) or A.dtype != np.float64 or not _exponents_are_small(A, B):
-            self._differences = _Differences(A, B)
+    def __init__(
+        self, A: Array, B: Array, weight: np.ndarray, kind: type[np.floating] | None = None
+    ) -> None:
+        self._weight, self._differences = weight, _Differences(A, B, kind)
+        kind = kind or np.float64
+        self._spares = _Spare(kind), _Spare(kind)
+        limit = _LARGEST_EXPONENT[kind]
+        self._by_products = (
+            not is_torch(A) and A.dtype == np.float64 and _exponents_are_small(A, B, limit)
+        )
+        if not self._by_products:
             return
         a, b, w = np.exp(A.T), np.exp(B.T), weight[:, None]
-        self._left = _with_ones(w * a), _with_ones(w / a)
-        self._right = tuple(np.stack([part, np.ones_like(part)], axis=1) for part in (1.0 / b, b))
+        self._left = _with_ones((w * a).astype(kind)), _with_ones((w / a).astype(kind))
+        both = (part.astype(kind) for part in (1.0 / b, b))
+        self._right = tuple(np.stack([part, np.ones_like(part)], axis=1) for part in both)
 
     def __call__(self, rows: slice, columns: slice) -> Iterator[Array]:
         """Yield the block of each input; each is overwritten by the next."""
-        if self._differences is not None:
+        if not self._by_products:
             for weight, D in zip(self._weight, self._differences(rows, columns), strict=True):
                 yield 1.0 + float(weight) * namespace(D).exp(-D)
             return
@@ -289,18 +316,20 @@ def sum_of_products(W: Array, E: Array, symmetric: bool) -> float:
     return sum(float(_doubled(W, *block).ravel() @ E[block].ravel()) for block in blocks)
 
 
-def _doubled(W: np.ndarray, rows: slice, columns: slice) -> np.ndarray:
+def _doubled(
+    W: np.ndarray, rows: slice, columns: slice, kind: type[np.floating] | None = None
+) -> np.ndarray:
     """Return a block of a lower triangle; what is left of the diagonal stands for two."""
-    block = 2.0 * W[rows, columns]
+    block = np.multiply(W[rows, columns], 2.0, dtype=W.dtype if kind is None else kind)
     corner = block[:, rows]
     corner[...] = np.tril(corner)
     corner.flat[:: len(corner) + 1] *= 0.5
     return block
 
 
-def _exponents_are_small(A: np.ndarray, B: np.ndarray) -> bool:
+def _exponents_are_small(A: np.ndarray, B: np.ndarray, limit: float) -> bool:
     largest = (np.max(np.abs(part), initial=0.0) for part in (A, B))
-    return bool(sum(largest) < _LARGEST_EXPONENT)
+    return bool(sum(largest) < limit)
 
 
 def _with_ones(values: np.ndarray) -> np.ndarray:

@@ -223,7 +223,8 @@ def learn_widths(
     if process == "local" and len(data.X) > search.first.rows and not data.nothing_to_learn:
         return data.report(search.best_for_local_process(points))
     if exact:
-        points = [search.refine(point) for point in search.within_margin(points, refined=False)]
+        able = search.within_margin(points, refined=False)
+        points = [search.refine(point) for point in able]
         best = int(np.argmax(search.penalised_evidence(points, refined=True)))
         return data.report(points[best], exact)
     values = search.penalised_evidence(points, refined=False)
@@ -731,21 +732,33 @@ class _Search:
         def parts(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             return theta[:k][tie], theta[k : k + q], theta[k + q :]
 
-        def posterior(theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-            value, gradient, information = evidence(*parts(theta))
+        def prior(theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
             pull = np.zeros(len(theta))
             pull[:n_lengths] = _PRIOR * inputs * np.square(reach * np.exp(-theta[:n_lengths]))
-            value += float(np.sum(theta[k + q :]) - 0.5 * np.sum(pull))
+            value = float(np.sum(theta[k + q :]) - 0.5 * np.sum(pull))
             curvature = 2.0 * pull
             if family == "additive":
                 curvature[n_lengths:k] = _WEIGHT_RATE * np.exp(theta[n_lengths:k])
                 pull[n_lengths:k] = -curvature[n_lengths:k]
                 value += float(np.sum(pull[n_lengths:k]))
-            information = merged.T @ information @ merged + np.diag(curvature)
             pull[k + q :] = 1.0  # flat in the noise variance, as `Noise.log_posterior`
+            return value, pull, curvature
+
+        def say(value: float) -> None:
             what = f"length scales of {family} on {min(stage.rows, len(data.X))} rows"
             self.reporter.say(f"learning {what}: log evidence {value:.6g}")
-            return value, merged.T @ gradient + pull, information
+
+        def posterior(theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+            value, gradient, information = evidence(*parts(theta))
+            more, pull, curvature = prior(theta)
+            say(value + more)
+            information = merged.T @ information @ merged + np.diag(curvature)
+            return value + more, merged.T @ gradient + pull, information
+
+        def height(theta: np.ndarray) -> float:
+            value = evidence.value(*parts(theta)) + prior(theta)[0]
+            say(value)
+            return value
 
         start = point.log_length[first]
         box = [tuple(np.log(r) + np.array(_length_box(family))) for r in reach]
@@ -754,7 +767,7 @@ class _Search:
         theta = np.clip(np.concatenate([start, point.log_lam, point.log_noise]), low, high)
         damping = np.append(np.full(k + q, _DAMPING), np.full(q, _DAMPING_NOISE))
         theta, value = scoring(
-            posterior, theta, low, high, damping, stage.evaluations, stage.enough, budget
+            posterior, theta, low, high, damping, stage.evaluations, stage.enough, budget, height
         )
         noise_only = self.noise_only_evidence(stage)
         if value < noise_only and not budget.over:
@@ -792,27 +805,30 @@ def scoring(
     evaluations: int,
     least_gain: float,
     budget: Budget | None = None,
+    height: Callable[[np.ndarray], float] | None = None,
 ) -> tuple[np.ndarray, float]:
     """Return a local maximum within a box, found by damped Newton steps, and its value.
 
     `function` returns its value, its gradient and an information matrix, which is positive
     semidefinite and near minus the second derivatives; `damping` is added to it at first. The
     search stops where the predicted gain of a step is below `least_gain`, after the given number of
-    evaluations, or when the budget is over. LinAlgError counts as -inf.
+    evaluations, or when the budget is over. LinAlgError counts as -inf. `height` returns the value
+    alone, which is enough for the last evaluation.
     """
     budget = budget or Budget()
 
-    def evaluate(x: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    def evaluate(x: np.ndarray, is_last: bool = False) -> tuple[float, np.ndarray, np.ndarray]:
+        nothing = np.zeros_like(x), np.zeros((len(x), len(x)))
         try:
-            return function(x)
+            return (height(x), *nothing) if is_last and height is not None else function(x)
         except np.linalg.LinAlgError:
-            return -np.inf, np.zeros_like(x), np.zeros((len(x), len(x)))
+            return -np.inf, *nothing
         except KeyboardInterrupt:  # this value is needed; no other will be
             budget.interrupt()
             return function(x)
 
     value, slope, information = evaluate(x)
-    for _ in range(evaluations - 1):
+    for remaining in range(evaluations - 1, 0, -1):
         if not value > -np.inf or budget.over:
             break
         free = np.where(slope > 0.0, x < high, x > low)
@@ -829,7 +845,7 @@ def scoring(
             free &= ~cut  # the others counted on what is beyond the limits
         if not promise >= least_gain:
             break
-        trial = evaluate(new)
+        trial = evaluate(new, is_last=remaining == 1)
         gain = trial[0] - value
         if gain > 0.0:
             x, (value, slope, information) = new, trial
@@ -848,7 +864,12 @@ class _Parts:
         memory: list[np.ndarray] = []
         self.parts = [
             ExactEvidence(
-                data.X[part], data.T[part], family, weight=data.subset_weight(part), memory=memory
+                data.X[part],
+                data.T[part],
+                family,
+                weight=data.subset_weight(part),
+                memory=memory,
+                single=True,
             )
             for part in map(np.sort, parts)
         ]
@@ -861,6 +882,10 @@ class _Parts:
             value, gradient = value + more[0], gradient + more[1]
             information = information + more[2]
         return value, gradient, information
+
+    def value(self, *theta: np.ndarray) -> float:
+        """Return the evidence alone."""
+        return sum(part.value(*theta) for part in self.parts)
 
 
 def _standardised(A: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import lapack
 from scipy.optimize import minimize
 from scipy.special import chdtri, digamma, gammaincinv, gammaln
 
@@ -365,27 +365,32 @@ def _descend(
     for gram in grams:
         A = _curvature(df) * gram
         A[np.diag_indices_from(A)] += ridge + _JITTER * np.trace(A) / len(A)
-        factors.append(cho_factor(A, lower=True, overwrite_a=True, check_finite=False))
+        # Without the checks of cho_factor and cho_solve, which took a fifth of a fit of 300 rows.
+        factor, info = lapack.dpotrf(A, lower=1)
+        if info != 0:
+            raise np.linalg.LinAlgError("The curvature of the noise is not positive definite.")
+        factors.append(factor)
 
     def value(eta: np.ndarray, W: np.ndarray) -> np.ndarray:
         return np.einsum("ij,ij->j", count, _loss(eta, q, df)) + 0.5 * ridge @ W**2
 
-    eta = B @ W
+    eta, D = B @ W, np.empty_like(W)
     now = value(eta, W)
     for _ in range(_MOST_STEPS):
         slope = B.T @ (count * _slope(eta, q, df)) + ridge[:, None] * W
-        D = np.column_stack([cho_solve(f, g) for f, g in zip(factors, slope.T, strict=True)])
+        for column, factor, g in zip(D.T, factors, slope.T, strict=True):
+            column[:] = lapack.dpotrs(factor, g, lower=1)[0]
         if np.max(np.einsum("ij,ij->j", slope, D)) < _SETTLED:
             break
         along, step = B @ D, np.ones(W.shape[1])
         for _ in range(30):
-            worse = ~(value(eta - step * along, W - step * D) <= now)
+            trial = value(eta - step * along, W - step * D)
+            worse = ~(trial <= now)
             if not np.any(worse):
                 break
             step[worse] *= 0.5
         step[worse] = 0.0
-        W, eta = W - step * D, eta - step * along
-        now = value(eta, W)
+        W, eta, now = W - step * D, eta - step * along, np.where(worse, now, trial)
     return W
 
 

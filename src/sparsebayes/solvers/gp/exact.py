@@ -33,7 +33,7 @@ from ..forward.path import search_lam
 from ..noise import Noise, PerTarget, squares
 
 _SEARCHED, _MOST_SEARCHED = 300, 1500
-_BLOCK = 1024
+_BLOCK = 128
 _NEAR = 3e-2  # accuracy of log lam, which is known to sqrt(2/n) at best
 _LARGEST = 1e3  # largest lam, over n times the mean diagonal of K
 
@@ -80,8 +80,8 @@ class _Matrix:
         for first in range(0, n, _BLOCK):
             block = slice(first, min(first + _BLOCK, n))
             K[: block.start, block] = K[block, : block.start].T
-            corner = K[block, block]
-            K[block, block] = np.tril(corner, -1) + np.tril(corner, -1).T
+            corner = np.tril(K[block, block], -1)
+            K[block, block] = corner + corner.T
         K.flat[:: n + 1] = self.diagonal + lam / self.weight
         U, info = dpotrf(K, lower=False, clean=False, overwrite_a=True)
         if info != 0:
@@ -199,6 +199,6 @@ def _inverse_diagonal(U: np.ndarray) -> np.ndarray:
     out = np.empty(len(U))
     for first in range(0, len(U), _BLOCK):
         rows = slice(first, first + _BLOCK)
-        part = np.triu(inverse[rows, first:])
-        out[rows] = np.einsum("ij,ij->i", part, part)
+        corner, right = np.triu(inverse[rows, rows]), inverse[rows, rows.stop :]
+        out[rows] = np.einsum("ij,ij->i", corner, corner) + np.einsum("ij,ij->i", right, right)
     return out
