@@ -210,7 +210,7 @@ def test_derivatives_of_rough_kernels_need_single_precision_only(family, log_lam
     rng = np.random.default_rng(0)
     X, t = rng.standard_normal((300, 3)), rng.standard_normal((300, 1))
     t += np.sin(2.0 * X[:, :1])
-    point = lengths(family), np.full(1, log_lam), np.log([0.3])
+    point = lengths(family).copy(), np.full(1, log_lam), np.log([0.3])
     point[0][0] -= steep
     double = ExactEvidence(X, t, family)(*point)
     single = ExactEvidence(X, t, family, single=True)(*point)
