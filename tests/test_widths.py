@@ -768,3 +768,16 @@ def test_the_smoothest_family_is_left_out_where_a_rougher_one_is_better(
     learn_widths(X, y)
     assert len(learnt) == families
     assert ("rbf" in learnt) is not rough
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_smooth_part_of_one_width_is_the_long_one_for_classes(seed):
+    # Twins share a label, which a narrow smooth part would interpolate.
+    rng = np.random.default_rng(seed)
+    centres = rng.uniform(-2, 2, (150, 4))
+    X = np.repeat(centres, 2, axis=0) + 0.03 * rng.standard_normal((300, 4))
+    y = np.repeat(np.sign(centres[:, 0] + rng.logistic(size=150)), 2)
+    learnt = learn_widths(X, y, family="sum", ard=False, labels=True, process="exact")
+    smooth, rough = 1.0 / np.sqrt(2.0 * learnt.gamma[0]), 1.0 / learnt.gamma[1]
+    assert learnt.one_width
+    assert np.min(smooth) > 2.0 * np.max(rough)

@@ -32,8 +32,11 @@ def test_scikit_learn_contract(estimator, check):
 
 def test_everything_that_was_compared_is_said(model):
     table = model.choices_
-    assert table["member"][0] == "linear"
-    assert any(name.startswith("Gaussian process of normal scores") for name in table["member"])
+    assert table["member"] == [
+        "linear",
+        "Gaussian process of normal scores (sum, one length scale)",
+        "Gaussian process of normal scores (sum, one length scale per input)",
+    ]
     assert sum(table["weight"]) == pytest.approx(1.0)
     assert len({len(column) for column in table.values()}) == 1
     assert table["error"][int(np.argmax(table["loo_log_density"]))] == 0.0
@@ -41,6 +44,15 @@ def test_everything_that_was_compared_is_said(model):
     assert model.members_[0].name in model.notes_[1]
     assert model.classifier_ is model.members_[0].model
     assert np.all(np.diff(model.weights_) <= 0)
+
+
+def test_parameters_of_the_user_hold_for_the_processes():
+    plain = StackedClassifier("matern32", gamma="ard", warp=False).fit(X[TRAIN], Y[TRAIN])
+    assert plain.choices_["member"][1:] == [
+        "Gaussian process (matern32, one length scale per input)"
+    ]
+    one_input = StackedClassifier().fit(X[TRAIN, 1:], Y[TRAIN])
+    assert one_input.choices_["member"][1:] == ["Gaussian process (sum, one length scale)"]
 
 
 def test_the_pool_predicts_as_well_as_its_best_member_and_is_calibrated(model):

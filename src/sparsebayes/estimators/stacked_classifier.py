@@ -18,7 +18,14 @@ from ..callbacks import Budget
 from ..class_probabilities import Softmax, best_calibration, log_own
 from ..data import Data, merge_labelled_duplicates
 from ..fitting import Note, publish
-from ..kernels import GammaOption, KernelChoice, KernelName, ProcessKind, Warp, is_option
+from ..kernels import (
+    GammaOption,
+    KernelChoice,
+    KernelName,
+    KernelSpec,
+    ProcessKind,
+    is_option,
+)
 from ..labels import (
     COMPARED_ROWS,
     LabelFit,
@@ -57,8 +64,8 @@ _ROWS_IN_ALL = (
     300_000  # rows times members that are fitted to all rows: about 15 s for each 100,000
 )
 _MOST_COLUMNS = 500  # inputs of a linear model
-# Rows up to which all kernels that a search proposes are fitted, and then the first and the last:
-# the pool of twelve tables is as good, and takes two seconds less at 3,000 rows.
+# Rows up to which the smallest model is chosen among all kernels that a search proposes, and then
+# among the first and the last.
 _FEW_ROWS = 2_000
 # Rows of two classes up to which the processes are exact. Of more classes each has factorisations
 # of its own: digits (1,437 rows, ten classes) would take twice the time.
@@ -102,20 +109,20 @@ class _Candidate:
 class StackedClassifier(ClassifierMixin, Mixture):
     """A mixture of Gaussian processes and linear models, weighted by leave-one-out predictions.
 
-    The members are a sparse linear model and Gaussian processes with every kernel that the search
-    of length scales proposes: one length scale for all inputs, one per input, and the sum of a
-    smooth and a rough kernel. The sum is also fitted to the normal scores of skewed inputs
-    (`warp`). Up to 3,500 rows (fewer with more than two classes) the processes have a function at
-    each row. The mixture is geometric: its probabilities are proportional to a product of powers of
-    those of its members. The powers maximise the leave-one-out log probability of the mixture.
+    The members are a sparse linear model and two Gaussian processes, whose kernel is the sum of a
+    smooth and a rough one. One process has one length scale for all inputs, the other one per
+    input. Both see the normal scores of skewed inputs (`warp`). Up to 3,500 rows (fewer with more
+    than two classes) the processes have a function at each row. The mixture is geometric: its
+    probabilities are proportional to a product of powers of those of its members. The powers
+    maximise the leave-one-out log probability of the mixture.
 
     Parameters
     ----------
     kernel, gamma, fit_intercept, class_weight, cache_size, random_state, verbose
         Parameters of the Gaussian processes; see `SparseGPClassifier`.
     warp : {"auto", False}, default="auto"
-        ``"auto"`` adds a Gaussian process with normal scores of the inputs whose distribution is
-        far from normal, if there are any.
+        ``"auto"`` gives the Gaussian processes the normal scores of inputs whose distribution is
+        far from normal.
     prefer : {"accurate", "small"}, default="accurate"
         ``"accurate"`` is the mixture. ``"small"`` is the member with the fewest functions or
         columns within one standard error of the best leave-one-out predictions, among a linear
@@ -251,25 +258,12 @@ class StackedClassifier(ClassifierMixin, Mixture):
             return candidates
         processes = self._processes(process, data, budget)
         candidates += processes
-        if budget.over:
-            return candidates
-        learns = processes[0].problem.spec.learns and not issparse(X)
-        if small:
+        if small and not budget.over:
             best = max(processes, key=lambda candidate: candidate.fit.loo_log_likelihood)
             functions = RVMClassifier(
                 self.kernel, gamma=self.gamma, **parameters_of(self, *_SHARED)
             )
             candidates += self._fits("functions", functions, data, budget, best.fit.kernel)
-        elif self.warp is not False and learns and _is_skewed(X, data):
-            kernel = "sum" if is_option(self.kernel, "auto") else self.kernel
-            gamma = "ard" if is_option(process.gamma, "auto") else process.gamma
-            terms = process.max_terms
-            scored = self._process(kernel=kernel, gamma=gamma, warp="scores", max_terms=terms)
-            # Members should differ. The other length scales of an exact process are learnt by exact
-            # evidence of some rows, which is better on hmeq (log-loss of one width .224, not .233),
-            # these by centres among all rows, better on online_shoppers (.256, not .270).
-            name = "Gaussian process of normal scores"
-            candidates += self._fits(name, scored, data, budget, search="")
         return candidates
 
     def _is_exact(self, data: Data) -> bool:
@@ -281,19 +275,23 @@ class StackedClassifier(ClassifierMixin, Mixture):
     def _processes(
         self, process: SparseGPClassifier, data: Data, budget: Budget
     ) -> list[_Candidate]:
-        """Fit the process with every kernel that the search proposes, or with two of them."""
-        searches = is_option(process.kernel, "auto") and is_option(process.gamma, "auto")
-        if process.max_terms is not None or len(data.used) <= _FEW_ROWS or not searches:
+        """Fit processes with one length scale and with one per input, or with the given kernel."""
+        if self.prefer == "small" or not KernelSpec(process.kernel, process.gamma).learns:
             return self._fits("Gaussian process", process, data, budget)
-        # Without normal scores, whose length scales are learnt by centres, those of the sum are:
-        # churn (split 1) .922 of CatBoost, not .984.
-        scored = self.warp is not False and _is_skewed(data.take(data.used), data)
+        kernel = "sum" if is_option(process.kernel, "auto") else process.kernel
+        warp = False if self.warp is False or issparse(data.X) else "scores"
+        gammas: list[GammaOption] = [process.gamma]
+        if is_option(process.gamma, "auto"):
+            gammas = ["evidence", "ard"] if data.X.shape[1] > 1 else ["evidence"]
         candidates: list[_Candidate] = []
-        for kernel, gamma in (("matern52", "evidence"), ("sum", "ard")):
-            if not (candidates and budget.over):
-                own = plain_copy(process).set_params(kernel=kernel, gamma=gamma)
-                search: ProcessKind | None = None if scored or gamma == "evidence" else ""
-                candidates += self._fits("Gaussian process", own, data, budget, search=search)
+        for gamma in gammas:
+            if candidates and budget.over:
+                break
+            own = plain_copy(process).set_params(kernel=kernel, gamma=gamma, warp=warp)
+            # Which inputs matter is seen better by centres among all rows than by exact evidence of
+            # some: log-loss of online_shoppers .256, not .270. How rough a function is, is not.
+            search: ProcessKind | None = "" if is_option(gamma, "ard") else None
+            candidates += self._fits("Gaussian process", own, data, budget, search=search)
         return candidates
 
     def _fits(
@@ -457,8 +455,10 @@ class StackedClassifier(ClassifierMixin, Mixture):
 def _named(name: str, kernel: KernelChoice) -> str:
     """Return the name of a candidate with this kernel."""
     if name != "linear" and kernel.learnt:
-        widths = "one length scale" if kernel.n_lengths == 1 else "one length scale per input"
-        return f"{name} ({kernel.family}, {widths})"
+        one_width = kernel.n_lengths <= np.ndim(kernel.gamma)  # of each part of a sum
+        widths = "one length scale" if one_width else "one length scale per input"
+        scores = "" if kernel.warp is None else " of normal scores"
+        return f"{name}{scores} ({kernel.family}, {widths})"
     return name
 
 
@@ -469,11 +469,6 @@ def _time_notes(budget: Budget) -> tuple[Note, ...]:
     reason = StopReason(budget.reason)
     message = f"Not all members of the mixture were fitted ({reason}). {reason.advice}"
     return (Note(message, ConvergenceWarning),)
-
-
-def _is_skewed(X: np.ndarray, data: Data) -> bool:
-    """Return whether some input of the rows X of positive weight has a normal score."""
-    return Warp.from_rows(X, data.counts[data.used]) is not None
 
 
 def _on_all_rows(candidate: _Candidate, data: Data) -> _Candidate:

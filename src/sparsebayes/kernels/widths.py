@@ -20,9 +20,9 @@ input more than ten times what its quartiles say it is, it is ten times that.
    looks smooth. Smooth families far behind the sum have no part in it.
 4. The winner is refined, or what may still win: 5000 rows, 500 centres, or all rows up to 1500.
 
-One width for all inputs is the same with one length. Steps are those of Newton with the average
-information in place of second derivatives (`scoring`; docs/theory/widths.md): a third of the
-evaluations that L-BFGS takes.
+One width for all inputs is the same with one length; for classes that of the smooth part of a sum
+starts long. Steps are those of Newton with the average information in place of second derivatives
+(`scoring`; docs/theory/widths.md): a third of the evaluations that L-BFGS takes.
 
 Lengths stay within l0 [e^-4, e^3] under the log prior -1/2 (0.1) (l0/l_j)^2, which penalises short
 lengths and is flat at infinity, where those of irrelevant inputs go. A short rough part is
@@ -102,6 +102,10 @@ _BOX_LENGTH, _BOX_SHARE, _BOX_NOISE = (-4.0, 3.0), (-9.0, 5.0), (-14.0, 1.0)
 _BOX_ADDITIVE = (-4.0, 6.0)  # a long length of one input beside short ones is a small function
 _INITIAL_LENGTH_FACTOR = 0.3  # of the smooth lengths of a sum at its start, as a logarithm
 _INITIAL_ROUGH_LOGIT = -1.0  # log odds of its rough part there
+# Of a sum with two lengths, for classes: log of the smooth one over the median distance. From
+# shorter ones the parts may change places, and a narrow smooth part interpolates the labels: on
+# hmeq (three splits) the log-loss over that of CatBoost is .967 from here and else 1.036.
+_INITIAL_LONG = 1.5
 # Of each input of an additive kernel: where its log weight starts, and the rate of the exponential
 # prior of the weight. Without a prior the weights may grow until only the product is left.
 _INITIAL_LOG_WEIGHT, _WEIGHT_RATE = -0.7, 0.3
@@ -567,8 +571,10 @@ class _Search:
             if one_width_too and (family == "sum" or points[0].family != "sum"):
                 points = [self.learn(points[0].family, ard=False), *points]
             return points
-        first = self.learn("matern52" if family in ("auto", "sum") else family, ard)
-        if family not in ("auto", "sum") or (family == "auto" and self.reporter.budget.over):
+        parts_apart = family == "sum" and self.labels and not ard
+        alone = family not in ("auto", "sum") or parts_apart
+        first = self.learn(family if alone else "matern52", ard)
+        if alone or (family == "auto" and self.reporter.budget.over):
             return [first]
         rough = self.sum(first)
         points = []
@@ -702,6 +708,8 @@ class _Search:
     def learn(self, family: str, ard: bool) -> _Point:
         """Learn a family from the flat start (step 2), with twice the rows without a signal."""
         start = self.data.start(family)._replace(one_width=not ard)
+        if family == "sum" and self.labels and not ard:
+            start.log_length[: self.data.X.shape[1]] = np.log(self.data.l0) + _INITIAL_LONG
         point = self.ascend(start, self.first)
         if _found_no_signal(point) and len(self.data.X) > self.first.rows:
             larger = self.first._replace(rows=2 * self.first.rows)
