@@ -1,4 +1,5 @@
 import pickle
+from types import SimpleNamespace
 
 import dask.array as da
 import numpy as np
@@ -7,7 +8,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 
-from sparsebayes.estimators.group_classifier import GroupSpikeSlabClassifier
+from sparsebayes.estimators.group_classifier import GroupSpikeSlabClassifier, _ClusterWatch
 from sparsebayes.estimators.rvm_classifier import RVMClassifier
 from tests.label_helpers import uncalibrated
 
@@ -159,3 +160,27 @@ def test_groups_that_nearly_separate_the_classes_are_in(given, sites):
     assert np.all(model.inclusion_probability_ > 0.9)
     assert model.score(X, y) > 0.9
     assert model.log_evidence_ > -120 * np.log(2.0)
+
+
+def test_rows_of_next_to_no_weight_take_no_part():
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((40, 6))
+    y = X[:, 0] + 0.5 * rng.standard_normal(40) > 0
+    light = rng.standard_normal((30, 6))
+    weight = np.append(rng.uniform(0.2, 2.0, 40), 10.0 ** rng.uniform(-15, -9, 30))
+    plain = GroupSpikeSlabClassifier().fit(X, y, sample_weight=weight[:40])
+    more = GroupSpikeSlabClassifier().fit(
+        np.vstack([X, light]), np.append(y, light[:, 1] > 0), sample_weight=weight
+    )
+    assert more.n_iter_ == plain.n_iter_
+    np.testing.assert_allclose(more.coef_, plain.coef_, atol=1e-6)
+    assert more.log_evidence_ == pytest.approx(plain.log_evidence_, abs=1e-6)
+
+
+def test_a_run_ends_where_its_clusters_stay_too_large():
+    state = SimpleNamespace(sites=SimpleNamespace(exceeds_cluster_limit=True))
+    watch = _ClusterWatch(None)
+    assert [i for i in range(1, 81) if watch(i, None, state)] == [80]
+    assert watch.exceeded
+    state.sites.exceeds_cluster_limit = False
+    assert not watch(100, None, state)

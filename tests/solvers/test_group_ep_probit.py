@@ -109,6 +109,26 @@ def test_a_part_of_a_label_has_the_moments_of_its_integral(power):
         assert found[2][i] * v[i] ** 2 == pytest.approx(variance - v[i], rel=1e-6, abs=1e-7)
 
 
+@pytest.mark.parametrize("power", [1e-6, 1e-2, 0.5])
+def test_a_part_of_a_label_is_integrated_under_a_wide_cavity(power):
+    # Phi changes within a few units, which are a small part of the density.
+    m, v = np.array([0.0, 900.0, -900.0, 40.0, -3.0]), np.array([1e6, 1e6, 1e6, 1e3, 1e4])
+    log_Z, d1, d2 = tilted(m, v, np.full(5, power))
+    nodes, weights = np.polynomial.legendre.leggauss(8)
+    for i in range(5):
+        ends = m[i] + np.sqrt(v[i]) * np.linspace(-14, 14, 2001)
+        ends = np.unique(np.concatenate([ends, np.linspace(-40, 40, 401)]))
+        half = 0.5 * np.diff(ends)[:, None]
+        f = (ends[:-1, None] + half * (1.0 + nodes)).ravel()
+        w = (half * weights).ravel() * np.exp(-0.5 * (f - m[i]) ** 2 / v[i] + power * log_ndtr(f))
+        Z = w.sum() / np.sqrt(2 * np.pi * v[i])
+        mean = w @ f / w.sum()
+        variance = w @ (f - mean) ** 2 / w.sum()
+        assert log_Z[i] == pytest.approx(np.log(Z), abs=1e-7)
+        assert d1[i] * np.sqrt(v[i]) == pytest.approx((mean - m[i]) / np.sqrt(v[i]), abs=1e-7)
+        assert d2[i] * v[i] == pytest.approx(variance / v[i] - 1.0, abs=1e-6)
+
+
 @pytest.mark.parametrize("power", [0.64, 1e-3])
 def test_a_part_of_a_label_far_on_the_other_side_has_finite_moments(power):
     # Where Phi is least like a Gaussian to the last digit, Newton went past the mode and back.

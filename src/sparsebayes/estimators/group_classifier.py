@@ -17,8 +17,8 @@ from ..solvers.group.clusters import find_clusters
 from ..solvers.group.enumeration import Enumeration, enumerate_undecided_groups
 from ..solvers.group.hyperprior import Hyperprior
 from ..solvers.group.label_models import LabelRows
-from ..solvers.group.probit import ProbitGroupEP, log_likelihood_constant
-from ..solvers.run import Result, run
+from ..solvers.group.probit import ProbitGroupEP, State, log_likelihood_constant
+from ..solvers.run import Result, StepCallback, run
 from ._classifier import SparseClassifier
 from ._group import (
     CONSTRAINTS,
@@ -38,6 +38,12 @@ from .group_spike_slab import (
 )
 
 _INTERCEPT_VARIANCE = 100.0  # wide against the unit noise of the probit
+# A run whose clusters are too large is repeated with smaller ones. It is ended where that is seen
+# at two checks, after the first steps, in which a high inclusion prior lets too many groups in.
+_FIRST_CHECK, _CHECK = 60, 20
+_LIGHT = 1e-5  # of a label, or of all labels if that is less: weight of all rows that are left out
+_LEAST_CHANGE = 1e-3  # of the evidence of a model, at which its row sites have been fitted
+_FOLD_STEPS = 200  # of EP in a fold; sites that have not settled by then cycle
 _START_VARIANCE = 4.0  # of the latent function under the prior that learning starts from
 
 
@@ -67,6 +73,28 @@ class CentredColumns:
     def __len__(self) -> int:
         columns = self.means if self.repeated is None else self.repeated
         return len(columns) + self.intercept
+
+
+class _ClusterWatch:
+    """A callback that ends a run whose clusters keep having more groups in than are allowed.
+
+    Parameters
+    ----------
+    callback : callable or None
+        Called first; it may end the run as well.
+    """
+
+    def __init__(self, callback: StepCallback[State] | None) -> None:
+        self.callback = callback
+        self.exceeded = False
+        self._at_last_check = False
+
+    def __call__(self, iteration: int, info: Any, state: State) -> bool:
+        stopped = self.callback is not None and bool(self.callback(iteration, info, state))
+        if iteration >= _FIRST_CHECK and iteration % _CHECK == 0:
+            exceeds = state.sites.exceeds_cluster_limit
+            self.exceeded, self._at_last_check = exceeds and self._at_last_check, exceeds
+        return stopped or self.exceeded
 
 
 class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
@@ -156,8 +184,11 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         self.verbose = verbose
 
     def _solve(self, problem: LabelProblem) -> LabelFit:
-        X, groups = problem.X, selectable_groups(self)
+        X, groups, codes = problem.X, selectable_groups(self), problem.codes
         weight = None if problem.rows.weight is None else problem.rows.counts[problem.rows.used]
+        if weight is not None:
+            heavy = _heavy_rows(weight)
+            X, codes, weight = X[heavy], codes[heavy], weight[heavy]
         means = np.zeros(self.n_features_in_)
         if problem.fit_intercept:
             means = np.average(X, axis=0, weights=weight)
@@ -169,14 +200,17 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         basis = CentredColumns(means, problem.fit_intercept, scale, repeated)
         design = DenseDesign(basis(X))
         limit, tol = int(self.max_iter), problem.tolerance(float(self.tol))
+        if problem.purpose == "fold":
+            limit = min(limit, _FOLD_STEPS)
         runs: list[Result] = []
         enumerated: list[Enumeration] = []
         with problem.progress(limit * len(problem.positive)) as progress:
             for c in problem.positive:
-                t = np.where(problem.codes == c, 1.0, -1.0)
+                t = np.where(codes == c, 1.0, -1.0)
                 solver = self._solver(groups, basis, design, weight, t, tol)
-                result = run(solver, design, t, max_iter=limit, callback=progress)
-                if result.state.sites.exceeds_cluster_limit:
+                watch = _ClusterWatch(progress)
+                result = run(solver, design, t, max_iter=limit, callback=watch)
+                if watch.exceeded or result.state.sites.exceeds_cluster_limit:
                     solver = self._solver(groups, basis, design, weight, t, tol, large=False)
                     result = run(solver, design, t, max_iter=limit, callback=progress)
                 state = result.state
@@ -192,7 +226,13 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
                         log_constant=log_likelihood_constant(state, t),
                         target=state.eta / state.tau,
                         rows=LabelRows(
-                            state.form.X, t, state.copies, state.power, state.tau, state.eta
+                            state.form.X,
+                            t,
+                            state.copies,
+                            state.power,
+                            state.tau,
+                            state.eta,
+                            max(_LEAST_CHANGE, 10.0 * tol),
                         ),
                     )
                 )
@@ -262,6 +302,13 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         score : array of shape (n_samples,) for two classes, else (n_samples, n_classes)
         """
         return super().decision_function(X)
+
+
+def _heavy_rows(weight: np.ndarray) -> np.ndarray:
+    """Return the rows without the lightest ones, which weigh nearly nothing together."""
+    order = np.argsort(weight, kind="stable")
+    total = np.cumsum(weight[order])
+    return np.sort(order[total > _LIGHT * min(1.0, float(total[-1]))])
 
 
 def _group_fit(

@@ -87,6 +87,8 @@ def average_hyperparameters(
     likelihoods = [likelihood(float(np.exp(e))) for e in noise.offset]
     if labels is not None:
         likelihoods = [x._replace(log_constant=0.0) for x in likelihoods]
+        for x in sorted(slab.offset, key=abs):  # a fit starts from the one at the nearest v0
+            labels.log_evidence(chosen, np.exp(x))
     # Axes: noise, slab, inclusion prior, model.
     table = np.empty((len(noise.offset), len(slab.offset), *log_prior.shape))
     for i, (e, data) in enumerate(zip(noise.offset, likelihoods, strict=True)):

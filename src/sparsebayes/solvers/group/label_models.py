@@ -29,8 +29,9 @@ import numpy as np
 from ...posterior import ModelMixture
 from .probit import matched_site, tilted
 
-_SWEEPS = 100  # at most
-_CHANGE = 1e-3  # of the log evidence, at which a fit has ended
+_SWEEPS = 40  # at most
+_CHANGE = 1e-3  # of the log evidence, at which a fit has ended, unless `LabelRows` has another
+_DIGITS = 1e-7  # of the log evidence, likewise: weights of 1e8 labels make it as uncertain
 _DAMPING, _DECAY, _LEAST_DAMPING = 0.9, 0.97, 0.2
 _SMALLEST_TAU = 1e-10  # precision of a row site
 _SMALLEST_VARIANCE = 1e-10  # of a latent value, against the unit noise
@@ -53,6 +54,7 @@ class LabelRows(NamedTuple):
     power: np.ndarray
     tau: np.ndarray
     eta: np.ndarray
+    change: float = _CHANGE  # of the log evidence at which the fit of a model has ended
 
 
 class _Fit(NamedTuple):
@@ -104,6 +106,7 @@ class LabelModels:
         self.rows, self.inside, self.outside, self.offset = rows, inside, outside, offset
         self.position, self.slab = position, slab
         self._fits: dict[tuple[bytes, float], _Fit] = {}
+        self._factors: list[float] = []  # of the slab variances, at which models were fitted
 
     @property
     def most(self) -> int:
@@ -213,10 +216,19 @@ class LabelModels:
             columns = len(inside[keys[-1]]) + self.outside.shape[1]
             count = max(1, int(_AT_ONCE / (len(self.offset) * max(columns, 1))))
             batch, keys = keys[-count:], keys[:-count]
-            starts = [self._fits.get((z, 1.0), self.rows) for z, _ in batch]
+            starts = [self._nearest_fit(z, factor) for z, _ in batch]
             Phi = self._columns([inside[key] for key in batch], factor)
             tau, eta = (np.array(x) for x in zip(*((x.tau, x.eta) for x in starts), strict=True))
             self._fits.update(zip(batch, self._fit_rows(Phi, tau, eta), strict=True))
+        if factor not in self._factors:
+            self._factors.append(float(factor))
+
+    def _nearest_fit(self, z: bytes, factor: float) -> _Fit | LabelRows:
+        """Return the fit of a model at the nearest slab variance, or the common sites."""
+        factors = [f for f in self._factors if (z, f) in self._fits]
+        if not factors:
+            return self.rows
+        return self._fits[z, min(factors, key=lambda f: abs(np.log(f / factor)))]
 
     def _columns(self, inside: list[np.ndarray], factor: float) -> np.ndarray:
         """Return Phi_z of each model, of shape (n_models, n_rows, n_columns)."""
@@ -251,7 +263,8 @@ class LabelModels:
             finite = np.isfinite(total)
             for k in np.flatnonzero(finite):
                 fits[running[k]] = _Fit(tau[k], eta[k], float(total[k]))
-            goes_on = finite & ~(np.abs(total - last) < _CHANGE)
+            enough = self.rows.change + _DIGITS * np.abs(total)
+            goes_on = finite & ~(np.abs(total - last) < enough)
             if not np.any(goes_on):
                 break
             new_tau, new_eta = matched_site(m, v, t * d1, d2, power)
