@@ -388,3 +388,30 @@ def test_a_fit_that_is_refused_leaves_the_model_as_it_was():
     with pytest.raises(ValueError, match="longer series"):
         model.fit(np.arange(10.0), np.arange(10.0))
     assert not [name for name in vars(model) if name.endswith("_")]
+
+
+def test_inputs_that_hardly_changed_in_the_record_are_warned_of():
+    # u(k) and u(k-1) differ in two of 200 time steps, so that either may be selected.
+    rng = np.random.default_rng(0)
+    u, v = np.append(np.ones(20), np.zeros(180)), rng.uniform(-1.0, 1.0, 200)
+    y = u + 0.5 * v + 0.1 * rng.standard_normal(200)
+    model = NARXRegressor(1, 1, degree=1).fit(np.column_stack([u, v]), y)
+    new = np.column_stack([rng.integers(0, 2, 100), rng.uniform(-1.0, 1.0, 100)])
+    with pytest.warns(UserWarning, match=r"combine lagged values as the training record does no"):
+        model.predict(new, np.zeros(100))
+    with pytest.warns(UserWarning, match=r"most of all in u1"):
+        model.simulate(new)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(np.column_stack([u, v]), y)
+        model.simulate(np.column_stack([np.zeros(100), new[:, 1]]), y[-1:])
+
+
+def test_inputs_in_no_term_may_change_as_they_like():
+    rng = np.random.default_rng(0)
+    constant, v = np.ones(200), rng.uniform(-1.0, 1.0, 200)
+    y = v + 0.1 * rng.standard_normal(200)
+    model = NARXRegressor(1, 1, degree=1).fit(np.column_stack([constant, v]), y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(np.column_stack([rng.standard_normal(200), v]), y)

@@ -15,6 +15,7 @@ from ..callbacks import Budget
 from ..designs import Design
 from ..narx.equation import Equation, noise_part
 from ..narx.functions import Gaussians, Hinges, Hysteresis, Monomials, Several, Transformed
+from ..narx.leverage import Leverage
 from ..narx.records import as_records, is_whole, lag_tuple, rows, series, stretches
 from ..narx.refine import (
     Model,
@@ -222,6 +223,9 @@ class NARXRegressor(Summary):
         model = Model(active, equation.weights(active))
         model, covariance = self._refine(problem, model, order, equation, budget)
         self._keep(problem, equation, order, model, covariance)
+        self._leverage = Leverage.of_record(
+            x, lambda values: self.coef_ @ self._functions_chosen(values)
+        )
         return self
 
     def _refine(
@@ -435,7 +439,9 @@ class NARXRegressor(Summary):
             return (out, std) if return_std else out
         inputs, outputs = self._lags.of_inputs(u), self._lags.of_outputs(y)
         if steps == 1:
-            phi = self._functions_chosen(np.concatenate([outputs, inputs]))
+            x = np.concatenate([outputs, inputs])
+            self._warn_unlike(x)
+            phi = self._functions_chosen(x)
             out[L:] = self.coef_ @ phi
             if len(self.noise_coef_):
                 out[L:] += noise_part(y[L:] - out[L:], self.noise_coef_)
@@ -524,6 +530,7 @@ class NARXRegressor(Summary):
         inputs = self._lags.of_inputs(u).T[:, :, None]
         done = free_run(self._functions_chosen, self.coef_, self._lags, inputs, start, self.limits_)
         out = self._stopped(done.y, done.stopped)[:, 0]
+        self._warn_unlike(np.concatenate([self._lags.of_outputs(out), inputs[:, :, 0].T]))
         if not return_std:
             return out
         J = sensitivities(self._functions_chosen, self.coef_, self._lags, inputs, done)[:, 0]
@@ -642,6 +649,21 @@ class NARXRegressor(Summary):
         if not np.all(np.isfinite(start)):
             raise ValueError("initial contains missing values. Impute them, or omit initial.")
         return u, start[:, None]
+
+    def _warn_unlike(self, x: np.ndarray) -> None:
+        """Warn of lagged values in combinations that the training record does not have."""
+        unlike = self._leverage.unlike(x)
+        if unlike is None:
+            return
+        step = unlike.first + self.max_lag_
+        warn(
+            f"{unlike.n_steps} of {x.shape[1]} time steps combine lagged values as the training "
+            f"record does nowhere, the first at time step {step}, most of all in "
+            f"{self._lags.variables[unlike.variable]}. The record does not tell which of the "
+            "lagged values that changed together acts on the output, so that predictions may be "
+            "wrong and intervals too narrow there. Fit to a record in which they change "
+            "independently."
+        )
 
     def _stopped(self, y: np.ndarray, stopped: np.ndarray) -> np.ndarray:
         """NaN from where a run left the limits, with a warning."""
