@@ -394,7 +394,8 @@ class NewRows:
         if len(X) == 0:
             return beyond, input_range
         if beyond is not None:
-            beyond = replace(beyond, box=beyond.box.widened(X))
+            # Where rows are rare changes with them, and the old rows are not stored.
+            beyond = replace(beyond, box=beyond.box.widened(X), explored=None)
         if input_range is not None:
             box = Box(input_range.low, input_range.high).widened(X)
             input_range = replace(input_range, low=box.low, high=box.high)

@@ -154,7 +154,12 @@ class Data:
 
     def box(self) -> Box:
         """Return the box that the rows of positive weight span."""
-        return self.reduce(_BoxJob())
+        return self.box_and_rows(np.zeros(0, np.intp))[0]
+
+    def box_and_rows(self, numbers: np.ndarray) -> tuple[Box, np.ndarray]:
+        """Return the box that the rows of positive weight span, and some rows, in one pass."""
+        edges = np.array([0, self.n_rows]) if self.in_memory else self.X.edges
+        return self.reduce(_BoxJob(numbers, edges))
 
     def loaded(self) -> Data:
         """Return the same data with X in memory."""
@@ -164,22 +169,35 @@ class Data:
 
 
 class _BoxJob(Job):
-    """The box that the rows of positive weight span, over chunks (X, y, weight or None)."""
+    """The box that the rows of positive weight span, and some rows of X as a dense array.
 
-    def read(self, index: int, chunk: Chunk) -> Box:
-        """Return the box of one chunk."""
+    Chunks are (X, y, weight or None). The numbers of the rows are in ascending order.
+    """
+
+    def __init__(self, numbers: np.ndarray, edges: np.ndarray) -> None:
+        cuts = np.searchsorted(numbers, edges)
+        self.inside = [numbers[a:b] - e for (a, b), e in zip(pairwise(cuts), edges, strict=False)]
+
+    def read(self, index: int, chunk: Chunk) -> tuple[Box, np.ndarray]:
+        """Return the box and the rows of one chunk."""
         X, weight = chunk[0], chunk[-1]
+        rows = X[self.inside[index]]
+        rows = np.asarray(rows.toarray() if issparse(rows) else to_numpy(rows), dtype=np.float64)
         if weight is not None and not np.all(weight > 0):
             X = X[np.flatnonzero(weight)]
         if len(X) == 0:
-            return Box(np.full(X.shape[1], np.inf), np.full(X.shape[1], -np.inf))
+            return Box(np.full(X.shape[1], np.inf), np.full(X.shape[1], -np.inf)), rows
         if is_torch(X):
-            return Box(to_numpy(X.amin(0)), to_numpy(X.amax(0)))
-        return Box(np.min(X, axis=0), np.max(X, axis=0))
+            return Box(to_numpy(X.amin(0)), to_numpy(X.amax(0))), rows
+        return Box(np.min(X, axis=0), np.max(X, axis=0)), rows
 
-    def merge(self, first: Box, second: Box) -> Box:
-        """Return the box of two chunks."""
-        return Box(np.minimum(first.low, second.low), np.maximum(first.high, second.high))
+    def merge(
+        self, first: tuple[Box, np.ndarray], second: tuple[Box, np.ndarray]
+    ) -> tuple[Box, np.ndarray]:
+        """Return the box and the rows of two chunks."""
+        (a, rows), (b, more) = first, second
+        box = Box(np.minimum(a.low, b.low), np.maximum(a.high, b.high))
+        return box, np.concatenate([rows, more])
 
 
 def merge_duplicates(data: Data) -> Data:

@@ -19,7 +19,7 @@ from ._array import to_numpy
 from .calibration import MOST_ROWS, calibrate
 from .data import Data
 from .fitting import ConstantTarget, Fit, Method, Note
-from .kernels import is_option
+from .kernels import Box, is_option
 from .noise_rounds import (
     MANY_ROWS,
     input_noise,
@@ -30,12 +30,13 @@ from .noise_rounds import (
     with_known_variances,
     with_variance_of_rows,
 )
-from .posterior import Extrapolation, Unlike
+from .posterior import Explored, Extrapolation, Unlike, process_variance
 from .predict import loo_density
 from .problem import Problem, with_chosen_kernel
 
+_CHECKED = 3  # training rows that are predicted to see that variances are numbers
 _MOST_SIGNAL = 4.0  # variance of a process over that of the target, at most
-_CHECKED = 3  # training rows at which variances have to be numbers
+_MOST_EXPLORED, _MOST_NUMBERS = 1000, 2**22  # rows, and numbers, that say where rows are rare
 _MOST_COMPARED = 500  # rows of a kernel matrix with which new rows are compared
 
 
@@ -122,15 +123,20 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
 def _check_variances(data: Data, fit: Fit) -> None:
     """Raise a ValueError where float64 cannot represent the variance of a prediction.
 
-    Rows that are read in blocks are not checked: it would take another pass over all of them.
+    The leave-one-out predictions have the variance at every row. What overflows on the way to a
+    variance that does not is seen where some rows are predicted, which takes another pass over rows
+    in blocks: these are left out.
     """
-    if not data.in_memory:
-        return
-    X = data.take(data.used[:_CHECKED])
-    X = np.asarray(X.toarray() if issparse(X) else to_numpy(X), dtype=np.float64)
+    added = fit.predictor.added
+    beyond = None if added is None else added.extrapolation
     with np.errstate(over="ignore", invalid="ignore"):
-        variance = fit.predictor.moments(X)[1] + fit.predictive_noise.level
-    if not np.all(np.isfinite(variance)):
+        largest = fit.loo_rows.spread + (0.0 if beyond is None else beyond.amplitude)
+        finite = np.all(np.isfinite(largest + fit.predictive_noise.level))
+        if data.in_memory:
+            X = data.take(data.used[:_CHECKED])
+            X = np.asarray(X.toarray() if issparse(X) else to_numpy(X), dtype=np.float64)
+            finite = finite and np.all(np.isfinite(fit.predictor.moments(X)[1]))
+    if not finite:
         raise ValueError(
             "The variance of predictions overflows float64: y is too large, or too large in "
             "comparison with the columns of X. Rescale y, for example with "
@@ -164,11 +170,30 @@ def _with_extrapolation(problem: Problem, fit: Fit) -> Fit:
         return fit if unlike is None else replace(fit, model=model.with_added(unlike))
     if kernel is None or not problem.design.stationary:
         return fit
+    box, rows, X = _sample(data)
+    count = data.counts[rows]
+    precision = None if data.precision is None else data.precision[rows]
     if problem.choice.noise_to_signal > 0.0:
         amplitude = np.maximum(amplitude, level / problem.choice.noise_to_signal)
+    elif np.ndim(amplitude) == 0 and 0.0 < level < np.inf and 0.0 < amplitude < np.inf:
+        weight = count if precision is None else count * precision
+        amplitude = process_variance(kernel, X, data.y[rows], weight, level, amplitude)
     amplitude = np.minimum(amplitude, _MOST_SIGNAL * variance)
-    added = Extrapolation(kernel, data.box(), amplitude)
-    return replace(fit, model=model.with_added(added))
+    signal = float(np.mean(amplitude))
+    noise = float(np.mean(level)) / signal if 0.0 < signal < np.inf else 0.0
+    explored = None
+    if 0.0 < noise < np.inf:
+        explored = Explored.from_rows(kernel, X, count, precision, noise)
+    return replace(fit, model=model.with_added(Extrapolation(kernel, box, amplitude, explored)))
+
+
+def _sample(data: Data) -> tuple[Box, np.ndarray, np.ndarray]:
+    """Return the box of the training rows, and the numbers and inputs of some of them."""
+    rows = data.used
+    most = min(_MOST_EXPLORED, max(1, _MOST_NUMBERS // data.X.shape[1]))
+    rows = rows[:: -(-len(rows) // most)]
+    box, X = data.box_and_rows(rows)
+    return box, rows, X
 
 
 def _unlike(data: Data, level: float, amplitude: np.ndarray) -> Unlike | None:

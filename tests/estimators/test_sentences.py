@@ -190,6 +190,13 @@ def test_a_variance_that_overflows_is_refused():
         model.fit(X[:, :1], 1e150 * np.random.default_rng(0).standard_normal(len(X)))
 
 
+@pytest.mark.parametrize("rows", [X, [X[:20], X[20:]]], ids=["array", "blocks"])
+def test_a_variance_that_overflows_beyond_the_rows_is_refused(rows):
+    # Where there are no rows the variance would be four times that of the target.
+    with pytest.raises(ValueError, match="variance of predictions overflows float64"):
+        RVMRegressor("rbf", gamma=0.5).fit(rows, 8e153 * Y / np.max(np.abs(Y)))
+
+
 @pytest.mark.parametrize(
     "model",
     [

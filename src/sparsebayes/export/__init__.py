@@ -7,7 +7,8 @@ weights. With phi(x) the functions and c their centre,
 
 where s is the variance of the noise and of the intercept. The last part, of amplitude a, is the
 residual variance of a Gaussian process (`posterior.added.ResidualProcess`). Outside the range of
-the training rows prior variance is added (`posterior.added.Extrapolation`). `terms` reads these
+the training rows, and where these are rare, variance is added (`posterior.added.Extrapolation`,
+which needs further kernel functions). `terms` reads these
 numbers from a model, and combines a `StandardScaler` and the length scales of the kernel into one
 shift and one rate per input. The modules `c`, `python` and `onnx` write them.
 """

@@ -11,7 +11,7 @@ def write_c(terms: Terms, name: str) -> str:
     """Return a C file with ``void NAME_predict(const double *x, double *mean, double *std)``."""
     out = [*_head(terms, name), *_constants(terms, name)]
     if terms.triangle is not None:
-        out += ["", *_square(len(terms.weights), name)]
+        out += ["", *_square(name)]
     return "\n".join([*out, "", *_predict(terms, name)]) + "\n"
 
 
@@ -44,11 +44,7 @@ def _constants(terms: Terms, name: str) -> list[str]:
     for label, values in arrays(terms):
         kind = "unsigned short" if label.startswith("columns") else "real"
         out.append(_array(f"{name}_{label}", values, kind))
-    if terms.triangle is not None:
-        out.append(_array(f"{name}_triangle", packed(terms.triangle)))
-    if terms.residual is not None:
-        out.append(_array(f"{name}_left", packed(terms.residual[1])))
-    return out
+    return out + [_array(f"{name}_{label}", packed(t)) for label, t in terms.triangles.items()]
 
 
 def _array(label: str, values: np.ndarray, kind: str = "real") -> str:
@@ -57,16 +53,16 @@ def _array(label: str, values: np.ndarray, kind: str = "real") -> str:
     return f"static const {kind} {label}[] = {{\n    {body}\n}};"
 
 
-def _square(k: int, name: str) -> list[str]:
+def _square(name: str) -> list[str]:
     return [
-        "/* The squared length of v times a lower triangle, whose rows are packed. */",
-        f"static double {name}_square(const real *triangle, const double *v)",
+        "/* The squared length of n numbers v times a lower triangle, whose rows are packed. */",
+        f"static double {name}_square(const real *triangle, const double *v, int n)",
         "{",
         "    double total = 0.0;",
         "    int i, j;",
-        f"    for (j = 0; j < {k}; j++) {{",
+        "    for (j = 0; j < n; j++) {",
         "        double t = 0.0;",
-        f"        for (i = j; i < {k}; i++)",
+        "        for (i = j; i < n; i++)",
         "            t += v[i] * (double)triangle[i * (i + 1) / 2 + j];",
         "        total += t * t;",
         "    }",
@@ -80,7 +76,7 @@ def _predict(terms: Terms, name: str) -> list[str]:
     out = [
         f"void {name}_predict(const double *x, double *mean, double *std)",
         "{",
-        f"    double phi[{max(1, k)}], total = {terms.intercept!r};",
+        f"    double phi[{max(1, terms.n_centres)}], total = {terms.intercept!r};",
         *(["    double edge = 0.0;"] if terms.beyond is not None else []),
         "    int k;",
     ]
@@ -102,7 +98,7 @@ def _predict(terms: Terms, name: str) -> list[str]:
 def _part_values(terms: Terms, name: str, p: int, part: Part) -> list[str]:
     """Return the lines that add the values of part `p` of the kernel."""
     power, _, formula = FORMULAS[part.family]
-    k, m = len(terms.weights), len(part.columns)
+    k, m = terms.n_centres, len(part.columns)
     step = "d * d" if power == 2 else "fabs(d)"
     root = ["        a = sqrt(u);"] if "a" in formula else []
     out = [
@@ -143,18 +139,27 @@ def _deviation(terms: Terms, name: str) -> list[str]:
     """Return the lines that compute the standard deviation."""
     if terms.triangle is None:
         return ["    (void)std; /* written without the standard deviation */"]
+    k = len(terms.weights)
     out = ["    if (std) {", f"        double variance = {terms.variance!r};"]
+    if terms.beyond is not None:
+        out += ["        double more = 1.0 - edge * edge;"]
+    if terms.explored is not None:
+        m, most = terms.explored.triangle, terms.explored.most
+        square = f"{name}_square({name}_explored, phi + {k}, {len(m)})"
+        out += [f"        double lack = {most!r} - {square};"]
     if terms.residual is not None:
         amplitude, _, jitter = terms.residual
         out += [
-            f"        double left = 1.0 - {2 * jitter!r} - {name}_square({name}_left, phi);",
+            f"        double left = 1.0 - {2 * jitter!r} - {name}_square({name}_left, phi, {k});",
             f"        if (left > 0.0) variance += {amplitude!r} * left;",
         ]
     out += [
-        f"        for (k = 0; k < {len(terms.weights)}; k++)",
+        f"        for (k = 0; k < {k}; k++)",
         f"            phi[k] -= {name}_centre[k];",
-        f"        variance += {name}_square({name}_triangle, phi);",
+        f"        variance += {name}_square({name}_triangle, phi, {k});",
     ]
+    if terms.explored is not None:
+        out += ["        if (lack > more) more = lack;"]
     if terms.beyond is not None:
-        out += [f"        if (edge < 1.0) variance += {terms.beyond!r} * (1.0 - edge * edge);"]
+        out += [f"        if (more > 0.0) variance += {terms.beyond!r} * more;"]
     return [*out, "        *std = sqrt(variance);", "    }"]

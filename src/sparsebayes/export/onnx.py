@@ -20,11 +20,11 @@ def write_onnx(terms: Terms, name: str) -> bytes:
     from .. import __version__
 
     graph = _Graph()
-    phi, edge = _functions(graph, terms)
+    phi, near, edge = _functions(graph, terms)
     graph.op("Add", graph.times(phi, terms.weights), graph.const(terms.intercept), out="mean")
     outputs = ["mean"]
     if terms.triangle is not None:
-        graph.op("Sqrt", _variance(graph, terms, terms.triangle, phi, edge), out="std")
+        graph.op("Sqrt", _variance(graph, terms, terms.triangle, phi, near, edge), out="std")
         outputs.append("std")
     double, d = TensorProto.DOUBLE, len(terms.inputs)
     made = helper.make_model(
@@ -118,10 +118,13 @@ class _Graph:
         return self.op("Mul", values, self.const(part.share))
 
 
-def _functions(graph: _Graph, terms: Terms) -> tuple[str, str]:
-    """Return the basis functions, and the kernel between rows and the box of the training rows."""
+def _functions(graph: _Graph, terms: Terms) -> tuple[str, str, str]:
+    """Return the basis functions, those that tell where rows are rare, and the kernel at the box.
+
+    The last is the kernel between rows and the nearest points of the box of the training rows.
+    """
     if not terms.parts:
-        return graph.pick(terms.columns, terms.shift, terms.rate), ""
+        return graph.pick(terms.columns, terms.shift, terms.rate), "", ""
     phi, edge = "", ""
     for part in terms.parts:
         z = graph.pick(part.columns, part.shift, part.rate)
@@ -132,10 +135,17 @@ def _functions(graph: _Graph, terms: Terms) -> tuple[str, str]:
             below = graph.op("Min", z, graph.const(part.high))
             nearest = graph.op("Max", below, graph.const(part.low))
             edge = graph.plus(edge, graph.kernel_values(graph.op("Sub", z, nearest), part, 1))
-    return phi, edge
+    if terms.explored is None:
+        return phi, "", edge
+    numbers = np.arange(terms.n_centres)
+    k = len(terms.weights)
+    own, near = graph.const(numbers[:k], np.int64), graph.const(numbers[k:], np.int64)
+    return graph.op("Gather", phi, own, axis=1), graph.op("Gather", phi, near, axis=1), edge
 
 
-def _variance(graph: _Graph, terms: Terms, triangle: np.ndarray, phi: str, edge: str) -> str:
+def _variance(
+    graph: _Graph, terms: Terms, triangle: np.ndarray, phi: str, near: str, edge: str
+) -> str:
     """Return the variance of a new observation."""
     op, const = graph.op, graph.const
     centred = op("Sub", phi, const(terms.centre))
@@ -147,6 +157,9 @@ def _variance(graph: _Graph, terms: Terms, triangle: np.ndarray, phi: str, edge:
         share = op("Max", op("Sub", const(1.0 - 2.0 * jitter), explained), const(0.0))
         variance = op("Add", variance, op("Mul", share, const(amplitude)))
     if terms.beyond is not None:
-        share = op("Max", op("Sub", const(1.0), op("Mul", edge, edge)), const(0.0))
-        variance = op("Add", variance, op("Mul", share, const(terms.beyond)))
+        shares = [op("Sub", const(1.0), op("Mul", edge, edge)), const(0.0)]
+        if terms.explored is not None:
+            known = graph.sum_of_squares(graph.times(near, terms.explored.triangle))
+            shares.append(op("Sub", const(terms.explored.most), known))
+        variance = op("Add", variance, op("Mul", op("Max", *shares), const(terms.beyond)))
     return variance

@@ -18,16 +18,14 @@ def write_python(terms: Terms) -> str:
 
 def _constants(terms: Terms) -> list[str]:
     """Return the lines that define the arrays of the model."""
-    k = len(terms.weights)
     out = [
         _array(label.upper(), values, "int" if label.startswith("columns") else "float")
         for label, values in arrays(terms)
     ]
-    triangles = {"TRIANGLE": terms.triangle, "LEFT": terms.residual and terms.residual[1]}
-    for label, triangle in triangles.items():
-        if triangle is not None:
-            out.append(f"{label} = np.zeros(({k}, {k}))")
-            out.append(_array(f"{label}[np.tril_indices({k})]", packed(triangle)))
+    for label, triangle in terms.triangles.items():
+        k = len(triangle)
+        out.append(f"{label.upper()} = np.zeros(({k}, {k}))")
+        out.append(_array(f"{label.upper()}[np.tril_indices({k})]", packed(triangle)))
     return out
 
 
@@ -46,7 +44,7 @@ def _functions(terms: Terms) -> list[str]:
         power = FORMULAS[part.family][0]
         distance = (
             f"    u = sum(abs(x[:, i, None] - c) ** {power} for i, c in "
-            f"enumerate(CENTRES_{p}.T)) + np.zeros((len(X), {len(terms.weights)}))"
+            f"enumerate(CENTRES_{p}.T)) + np.zeros((len(X), {terms.n_centres}))"
         )
         out += _part_values(p, part, distance)
     return [*out, "    return out"]
@@ -79,11 +77,13 @@ def _part_values(p: int, part: Part, distance: str) -> list[str]:
 
 def _predict(terms: Terms) -> list[str]:
     """Return the function that predicts."""
+    k = len(terms.weights)
     out = [
         "def predict(X, return_std=False):",
         '    """Mean, and the standard deviation of a new observation, at each row."""',
         "    X = np.asarray(X, dtype=float)",
         "    phi = functions(X)",
+        *([f"    phi, near = phi[:, :{k}], phi[:, {k}:]"] if terms.explored is not None else []),
         f"    mean = {terms.intercept!r} + phi @ WEIGHTS",
         "    if not return_std:",
         "        return mean",
@@ -98,6 +98,10 @@ def _predict(terms: Terms) -> list[str]:
             "    left = 1.0 - np.sum((phi @ LEFT) ** 2, axis=1)",
             f"    variance += {amplitude!r} * np.maximum(left - {2 * jitter!r}, 0.0)",
         ]
+    more = "beyond(X)"
+    if terms.explored is not None:
+        out += [f"    lack = {terms.explored.most!r} - np.sum((near @ EXPLORED) ** 2, axis=1)"]
+        more = f"np.maximum({more}, lack)"
     if terms.beyond is not None:
-        out += [f"    variance += {terms.beyond!r} * beyond(X)"]
+        out += [f"    variance += {terms.beyond!r} * {more}"]
     return [*out, "    return mean, np.sqrt(variance)"]

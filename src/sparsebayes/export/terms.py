@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,6 +35,13 @@ _MOST_TERMS = 5_000  # whose covariance, k x k numbers, is written out
 
 
 Residual: TypeAlias = tuple[float, np.ndarray, float]  # a, U (lower), j
+
+
+class Explored(NamedTuple):
+    """Constants of `posterior.added.Explored`, without its centres."""
+
+    triangle: np.ndarray  # R, lower
+    most: float  # 1 less the typical variance
 
 
 @dataclass(frozen=True)
@@ -68,14 +75,28 @@ class Terms:
     triangle: np.ndarray | None  # T, lower
     residual: Residual | None  # of the process, not captured by the functions
     beyond: float | None  # variance of the process beyond the box of the training rows
+    explored: Explored | None = None  # where rows are rare
+
+    @property
+    def n_centres(self) -> int:
+        """Number of kernel functions: those of the model, then those that tell where rows are."""
+        return len(self.weights) + (0 if self.explored is None else len(self.explored.triangle))
+
+    @property
+    def triangles(self) -> dict[str, np.ndarray]:
+        """The lower triangles of the variance, by name."""
+        all_of_them = {
+            "triangle": self.triangle,
+            "left": None if self.residual is None else self.residual[1],
+            "explored": None if self.explored is None else self.explored.triangle,
+        }
+        return {name: values for name, values in all_of_them.items() if values is not None}
 
     @property
     def n_constants(self) -> int:
         """Number of constants that are written."""
-        k = len(self.weights)
-        triangles = (self.triangle is not None) + (self.residual is not None)
         sizes = [a.size for label, a in arrays(self) if not label.startswith("columns")]
-        return sum(sizes) + triangles * k * (k + 1) // 2
+        return sum(sizes) + sum(len(t) * (len(t) + 1) // 2 for t in self.triangles.values())
 
 
 def arrays(terms: Terms) -> Iterator[tuple[str, np.ndarray]]:
@@ -111,12 +132,12 @@ def read_terms(model: BaseEstimator, return_std: bool) -> Terms:
         names = [str(n) for n in getattr(model, "feature_names_in_", [f"x{j}" for j in range(d)])]
     shift, rate = np.broadcast_to(shift, d), np.broadcast_to(rate, d)
     posterior, basis = model.posterior_, model.basis_
-    parts, columns = _kernel_parts(model, shift, rate), np.zeros(0, np.intp)
+    parts, columns = _kernel_parts(model, shift, rate, return_std), np.zeros(0, np.intp)
     if not parts:
         columns = basis.indices
-    triangle, residual, variance, beyond = None, None, 0.0, None
+    triangle, residual, variance, beyond, explored = None, None, 0.0, None, None
     if return_std:
-        triangle, residual, variance, beyond = _spread(model, basis)
+        triangle, residual, variance, beyond, explored = _spread(model, basis)
     means = basis.centre
     return Terms(
         f"{type(model).__name__}, {len(posterior.mean)} terms of {d} inputs",
@@ -132,6 +153,7 @@ def read_terms(model: BaseEstimator, return_std: bool) -> Terms:
         triangle,
         residual,
         beyond,
+        explored,
     )
 
 
@@ -184,7 +206,9 @@ def _check_writable(model: BaseEstimator) -> None:
         )
 
 
-def _kernel_parts(model: SparseRegressor, shift: np.ndarray, rate: np.ndarray) -> list[Part]:
+def _kernel_parts(
+    model: SparseRegressor, shift: np.ndarray, rate: np.ndarray, return_std: bool
+) -> list[Part]:
     """Return the parts of the kernel functions of a model; none where they are columns."""
     basis: Basis = model.basis_
     kernel, centres = basis.kernel, basis.centres
@@ -200,6 +224,8 @@ def _kernel_parts(model: SparseRegressor, shift: np.ndarray, rate: np.ndarray) -
         )
     beyond = _extrapolation(model)
     box = (shift, shift) if beyond is None else (beyond.box.low, beyond.box.high)
+    if return_std and beyond is not None and beyond.explored is not None:
+        centres = np.concatenate([centres, beyond.explored.functions.centres])
     if kernel.family == "sum":
         smooth, rough = np.asarray(kernel.gamma)
         halves = [("matern52", 1.0 - kernel.share, smooth), ("laplacian", kernel.share, rough)]
@@ -227,8 +253,8 @@ def _extrapolation(model: SparseRegressor) -> Extrapolation | None:
 
 def _spread(
     model: SparseRegressor, basis: Basis
-) -> tuple[np.ndarray, Residual | None, float, float | None]:
-    """Return T, (a, U, j) or None, s, and the variance beyond the training rows or None."""
+) -> tuple[np.ndarray, Residual | None, float, float | None, Explored | None]:
+    """Return T, (a, U, j) or None, s, and the variance beyond the rows, with where, or None."""
     posterior = model._fitted.predictor.posterior  # calibrated
     k = len(posterior.mean)
     mean_only = "Use return_std=False to export only the mean."
@@ -259,7 +285,12 @@ def _spread(
         values, vectors = np.linalg.eigh(posterior.covariance)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
     variance = float(posterior.noise_variance + posterior.offset_variance)
-    return _lower(root), residual, variance, None if beyond is None else float(beyond.amplitude)
+    if beyond is None:
+        return _lower(root), residual, variance, None, None
+    explored = None
+    if beyond.explored is not None:
+        explored = Explored(_lower(beyond.explored.root), 1.0 - beyond.explored.typical)
+    return _lower(root), residual, variance, float(beyond.amplitude), explored
 
 
 def _lower(root: np.ndarray) -> np.ndarray:

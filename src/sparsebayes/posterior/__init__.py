@@ -10,7 +10,15 @@ changes of units are written once, in `Posterior`, for all of them.
 logistic labels. See docs/theory/posterior.md.
 """
 
-from .added import AddedVariance, Extrapolation, Healing, ResidualProcess, Unlike
+from .added import (
+    AddedVariance,
+    Explored,
+    Extrapolation,
+    Healing,
+    ResidualProcess,
+    Unlike,
+    process_variance,
+)
 from .covariance import (
     BlockLowRank,
     Covariance,
@@ -34,6 +42,7 @@ __all__ = [
     "Dense",
     "Diagonal",
     "Draws",
+    "Explored",
     "Extrapolation",
     "Healing",
     "LeaveOneOut",
@@ -50,5 +59,6 @@ __all__ = [
     "laplace_posterior",
     "likelihood_slopes",
     "log_likelihood",
+    "process_variance",
     "revise",
 ]

@@ -4,7 +4,7 @@ A sparse model has few functions, and its posterior does not include what they c
 models add that variance at each new row: `Healing`, one more function centred on the row itself
 (relevance vector machines), and `ResidualProcess`, the part of a Gaussian process that the selected
 functions do not capture (forward selection with ``refit="gp"``). `Extrapolation` and `Unlike` add
-it only at rows that are far from all training rows.
+it only at rows that are far from all training rows, `Explored` tells where these are.
 """
 
 from __future__ import annotations
@@ -14,13 +14,24 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.optimize import minimize_scalar
 
-from .._array import is_torch
+from .._array import Array, is_torch, to_device_of
 from ..designs import Basis
+from ..designs._base import KernelBasis
 from ..kernels import Box, Kernel
+from ..linalg import pivoted_cholesky
 from .gaussian import Posterior
 
 _BLOCK_ELEMENTS = 2**18  # numbers of a block of kernel values
+_MOST_CENTRES = 128  # functions that tell where rows are rare
+_LEFT_OVER = 0.1  # share of the noise that these functions may leave out, in the mean over the rows
+_TYPICAL = 0.9  # share of the training rows at which nothing is added
+_MOST_PAIRED = 64  # functions between which gaps are looked for
+# Share of the places between them, and of the noise: what is added has to exceed both.
+_GAPS, _NOTICED = 0.05, 0.25
+_LARGEST_RATIO = float(np.log(16.0))  # of variances of a process that suits a target
+_EPS = np.finfo(np.float64).eps
 _CONSTANT = 1e-6  # relative spread of a diagonal that counts as constant
 
 
@@ -36,7 +47,7 @@ class AddedVariance(Protocol):
 
     @property
     def extrapolation(self) -> Extrapolation | None:
-        """The addition itself if it is zero in the range of the training rows, else None."""
+        """The addition itself if it is zero at most training rows, else None."""
 
     def variance(self, X: np.ndarray, Phi: np.ndarray, posterior: Posterior) -> np.ndarray:
         """Return the added variance at each row of X, whose functions are Phi."""
@@ -206,13 +217,166 @@ class ResidualProcess:
 
 
 @dataclass(frozen=True)
+class Explored:
+    """How well training rows determine a Gaussian process, from place to place.
+
+    Given noisy observations at all training rows, a process of unit variance has the variance
+    r(x) = 1 - |R'k(x)|^2, where k are kernel functions at some of the rows: as many as represent
+    the process at the rows up to a share of the noise.
+
+    The variance that a sparse model claims is right for rows like the training rows, because its
+    noise and its calibration include what it does not represent there. So a new row counts as
+    unexplored only to the extent that r exceeds its value at nine tenths of the training rows, each
+    left out in turn.
+
+    Parameters
+    ----------
+    functions : Basis
+        k, the kernel functions.
+    root : array of shape (m, m)
+        R.
+    typical : float
+        The value that r has to exceed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.kernels import StationaryKernel
+    >>> from sparsebayes.posterior.added import Explored
+    >>> X = np.r_[np.linspace(0.0, 2.0, 30), np.linspace(5.0, 7.0, 30)][:, None]
+    >>> explored = Explored.from_rows(StationaryKernel("rbf", 0.5), X, np.ones(60), None, 0.1)
+    >>> explored.lack(np.array([[1.0], [3.5], [6.0], [20.0]])).round(1)
+    array([0. , 0.7, 0. , 1. ])
+    """
+
+    functions: Basis
+    root: np.ndarray
+    typical: float
+
+    @classmethod
+    def from_rows(
+        cls,
+        kernel: Kernel,
+        X: np.ndarray,
+        count: np.ndarray,
+        precision: np.ndarray | None,
+        noise: float,
+    ) -> Explored | None:
+        """Return how well the rows X determine the process.
+
+        None where more than a few functions would be needed, where even training rows that are left
+        out are hardly known, and where the rows leave no gap between them: midway between any two
+        of the functions it is known up to a share of the noise.
+
+        Parameters
+        ----------
+        kernel : Kernel
+            The kernel, of unit variance.
+        X : array of shape (n, n_features)
+            Training rows.
+        count : array of shape (n,)
+            Number of observations of each row.
+        precision : array of shape (n,) or None
+            Precision of an observation of each row; None is 1.
+        noise : float
+            Noise variance over the variance of the process.
+        """
+        p = np.ones(len(X)) if precision is None else precision
+        left_over = _LEFT_OVER * min(noise, 1.0)
+        X, inverse, F, pivots = _distinct_functions(kernel, X, left_over)
+        residual = np.maximum(1.0 - np.einsum("ij,ij->j", F, F), 0.0)
+        if np.mean(residual) > left_over:
+            return None
+        values, vectors = np.linalg.eigh((F * np.bincount(inverse, count * p)) @ F.T)
+        share = np.maximum(values, 0.0) / (noise + np.maximum(values, 0.0))
+        spread = ((1.0 - share) @ np.square(vectors.T @ F))[inverse]
+        rest = np.maximum(1.0 - p * np.minimum(count, 1.0) * spread / noise, _EPS)
+        typical = _quantile(spread / rest + residual[inverse], count, _TYPICAL)
+        if typical > 1.0 - noise:  # what could be added is less than the noise
+            return None
+        root = solve_triangular(F[:, pivots], vectors * np.sqrt(share), check_finite=False)
+        explored = cls(KernelBasis(kernel, X[pivots]), root, typical)
+        first, second = np.triu_indices(min(len(pivots), _MOST_PAIRED), 1)
+        between = 0.5 * X[pivots[first]] + 0.5 * X[pivots[second]]
+        n_unexplored = np.sum(explored.lack(between) > _NOTICED * noise)
+        return explored if n_unexplored > _GAPS * len(first) else None
+
+    def lack(self, X: Array) -> Array:
+        """Return by how much r exceeds its typical value at each row, 0 where it does not."""
+        T = self.functions(X) @ to_device_of(X, self.root)
+        return (1.0 - self.typical - (T * T).sum(1)).clip(0.0)
+
+
+def process_variance(
+    kernel: Kernel, X: np.ndarray, y: np.ndarray, weight: np.ndarray, noise: float, least: float
+) -> float:
+    """Return the variance of the process that suits a target best, at least `least`.
+
+    The variance of the target over the rows is less than that of the process if the length scales
+    are about as long as the range of the rows: much of the process is in its mean over them.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel, of unit variance.
+    X : array of shape (n, n_features)
+        Training rows.
+    y : array of shape (n,)
+        Their targets.
+    weight : array of shape (n,)
+        Weights of the rows in the likelihood.
+    noise : float
+        Variance of the noise.
+    least : float
+        Smallest variance; sixteen times as much is the largest.
+    """
+    X, inverse, F, _ = _distinct_functions(kernel, X, _LEFT_OVER**2)
+    w, root = np.bincount(inverse, weight), float(np.sqrt(noise))
+    total = np.bincount(inverse, weight * ((y - np.average(y, weights=weight)) / root))
+    F = F - (F @ w / np.sum(w))[:, None]  # the constant of a model has any value
+    values, vectors = np.linalg.eigh((F * w) @ F.T)
+    kept = values > _EPS * np.sum(w)
+    values, along = values[kept], vectors.T[kept] @ (F @ total)
+
+    def deviance(log_ratio: float) -> float:
+        variance = np.exp(log_ratio) * least / noise * values + 1.0
+        return float(np.sum(np.log(variance) + np.square(along) / values / variance))
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        best = minimize_scalar(deviance, bounds=(0.0, _LARGEST_RATIO), method="bounded")
+    return float(np.exp(best.x)) * least if np.isfinite(best.fun) else least
+
+
+def _distinct_functions(
+    kernel: Kernel, X: np.ndarray, left_over: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the distinct rows Z, the number in Z of each row, F with F'F ~ k(Z, Z), and pivots."""
+    Z, inverse = np.unique(X, axis=0, return_inverse=True)
+
+    def columns(chosen: np.ndarray) -> np.ndarray:
+        return np.asarray(kernel.bind(Z[chosen])(Z), dtype=np.float64)
+
+    F, pivots = pivoted_cholesky(np.ones(len(Z)), columns, _MOST_CENTRES, left_over)
+    return Z, inverse.ravel(), F, pivots
+
+
+def _quantile(values: np.ndarray, count: np.ndarray, share: float) -> float:
+    """Return the smallest value that is at least as large as this share of the observations."""
+    order = np.argsort(values)
+    total = np.cumsum(count[order])
+    i = int(np.searchsorted(total, share * total[-1]))
+    return float(values[order[min(i, len(order) - 1)]])
+
+
+@dataclass(frozen=True)
 class Extrapolation:
-    """The variance of a process beyond the box that the training rows span.
+    """The variance of a process where there are no training rows.
 
     A sparse model has few functions, and where they vanish its posterior variance does too. If the
     function were known everywhere in the box of the training rows, a Gaussian process would still
     have the variance a (1 - k(x, b)^2) at a row x outside, with b the nearest point of the box. No
-    model that stands for the process is surer than that. Inside the box nothing is added.
+    model that stands for the process is surer than that. In and outside the box the model is also
+    no surer than the process where rows are rare (`Explored`); the larger of both is added.
 
     Parameters
     ----------
@@ -222,6 +386,8 @@ class Extrapolation:
         The box of the training rows.
     amplitude : float or array of shape (n_outputs,)
         a, the variance of the process.
+    explored : Explored, optional
+        Where rows are rare; None where that is not known.
 
     Examples
     --------
@@ -237,12 +403,13 @@ class Extrapolation:
     kernel: Any
     box: Box
     amplitude: float | np.ndarray
+    explored: Explored | None = None
     joint: ClassVar[bool] = True
     on_device: ClassVar[bool] = True
 
     @property
     def extrapolation(self) -> Extrapolation:
-        """This addition, which is zero in the range of the training rows."""
+        """This addition, which is zero at most training rows."""
         return self
 
     def scaled(self, factor: float | np.ndarray) -> Extrapolation:
@@ -252,8 +419,7 @@ class Extrapolation:
     def variance(self, X: np.ndarray, Phi: Any, posterior: Any) -> np.ndarray:
         """Return the added variance at each row of X."""
         if is_torch(X):
-            k = self.box.correlation(self.kernel, X)
-            return (1.0 - k * k) * float(self.amplitude)
+            return self._share(X.double()) * float(self.amplitude)
         return np.multiply.outer(self._share(X), self.amplitude)
 
     def covariance(self, X: np.ndarray) -> np.ndarray:
@@ -266,9 +432,13 @@ class Extrapolation:
             C[np.ix_(rows, rows)] = root[rows, None] * (0.5 * (K + K.T)) * root[rows]
         return np.multiply.outer(C, self.amplitude)
 
-    def _share(self, X: np.ndarray) -> np.ndarray:
-        """Return 1 - k(x, b)^2 for each row."""
-        return np.maximum(1.0 - self.box.correlation(self.kernel, X) ** 2, 0.0)
+    def _share(self, X: Array) -> Array:
+        """Return the larger of 1 - k(x, b)^2 and the lack of rows, for each row."""
+        share = (1.0 - self.box.correlation(self.kernel, X) ** 2).clip(0.0)
+        if self.explored is None:
+            return share
+        lack = self.explored.lack(X)
+        return share + (lack - share).clip(0.0)
 
 
 @dataclass(frozen=True)
