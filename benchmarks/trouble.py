@@ -60,6 +60,9 @@ CELLS = {
     "outliers": "a tenth of the targets has ten times the noise",
     "drift": "noise that is correlated from row to row; new rows are later",
     "weights by input": "sample_weight from .2 to 5 that grows with an input",
+    "precision weights": "noise that grows tenfold along an input; sample_weight is its precision",
+    "subjects": "20 subjects with an effect and an input of their own; new rows are of others",
+    "levels": "a smooth input that was set to twelve levels; new rows are between them",
     "rare class": "about 5 % of the rows in a class",
     "two of a class": "2 of 200 rows in a class, at random",
     "few labels": "40 rows",
@@ -67,6 +70,7 @@ CELLS = {
     "three classes": "three classes",
 }
 RESHAPED = ("censored", "zero-inflated", "lognormal target")
+N_SUBJECTS, EFFECT = 20, 0.5  # of "subjects": their number, and the std of what is their own
 REPLICATED = 25  # different rows of "replicates"
 ROWS = {"30 rows": 30, "few labels": 40, "p > n": 100, "duplicates": 100, "p = n": 150}
 INPUTS = {"p = n": 150, "p > n": 300}
@@ -150,6 +154,10 @@ def inputs(cell, rng, n, d):
         level = np.append(np.arange(n) < 6, rng.random(N_NEW) < 0.5)
         Z[:, 0] = np.where(level, 1.5, -0.5)
         return np.column_stack([level, Z[:, 1:]]).astype(float), Z
+    elif cell == "subjects":
+        Z[:n, 2] = rng.uniform(-2.0, 2.0, N_SUBJECTS)[np.arange(n) % N_SUBJECTS]
+    elif cell == "levels":
+        Z[:n, 0] = np.linspace(-2.0, 2.0, 12)[rng.integers(0, 12, n)]
     elif cell == "gap":
         Z[:n, 0] = np.sign(Z[:n, 0]) * rng.uniform(2.0 / 3.0, 2.0, n)
         Z[new, 0] = rng.uniform(-2.0 / 3.0, 2.0 / 3.0, N_NEW)
@@ -182,7 +190,7 @@ def observe(cell, rng, X, Z, f, K, n):
     e = rng.standard_normal(len(f)) if np.isinf(df) else rng.standard_t(df, len(f)) / 3**0.5
     if cell == "noise-free":
         sd = np.zeros(len(f))
-    elif cell == "uneven noise":
+    elif cell in ("uneven noise", "precision weights"):
         sd = 0.1 * 10 ** ((Z[:, 0] + 2.0) / 4.0)
     y = f + sd * e
     if cell == "rounded":
@@ -196,6 +204,10 @@ def observe(cell, rng, X, Z, f, K, n):
         for i in range(1, len(e)):
             e[i] = 0.9 * e[i - 1] + (1.0 - 0.9**2) ** 0.5 * e[i]
         y = f + sd * e
+    elif cell == "subjects":
+        effect = rng.standard_normal(len(f))
+        effect[:n] = effect[np.arange(n) % N_SUBJECTS]
+        y, sd = y + EFFECT * effect, np.sqrt(sd**2 + EFFECT**2)
     if cell == "counts":
         f = np.exp(0.5 + 0.7 * f)
         y, sd = rng.poisson(f).astype(float), np.sqrt(f)
@@ -300,6 +312,8 @@ def spoil(cell, rng, plain):
     elif cell == "imputed":
         for X in (plain.X, plain.new):
             X[:] = np.where(rng.random(X.shape) < 0.1, plain.X.mean(axis=0), X)
+    elif cell == "precision weights" and plain.P is None:
+        return replace(plain, weight=np.mean(plain.noise) / plain.noise)
     elif cell == "weights by input":
         order = np.argsort(np.argsort(plain.X[:, 0])) / n
         return replace(plain, weight=0.2 + 4.8 * order)

@@ -74,8 +74,9 @@ COVERAGES = (0.5, 0.8, 0.95)
 LOWEST_COVERAGE, LARGEST_STD, LARGEST_GAP, LARGEST_SHARE = 0.85, 2.0, 0.05, 1.25
 REGRESSION_ONLY = {
     *("t noise", "uneven noise", "counts", "outliers", "drift"),
-    *("censored", "zero-inflated", "lognormal target"),
+    *("censored", "zero-inflated", "lognormal target", "precision weights", "subjects", "levels"),
 }
+N_DRAWS = 1000  # of `sample_y` at each new row
 CLASS_DRAWS = 4  # for each of regression: 100 labels say less than 100 numbers
 FIRST_FRESH = 100_000  # number of the first draw that confirms
 CLASSES_ONLY = {"rare class", "two of a class", "few labels", "flipped labels", "three classes"}
@@ -83,6 +84,7 @@ CLASSES_ONLY = {"rare class", "two of a class", "few labels", "flipped labels", 
 OPTION_CELLS = {
     *("plain", "duplicates", "bootstrap", "weights", "weights 2.5", "30 rows", "p > n", "t noise"),
     *("noise-free", "pure noise", "beyond", "grades", "rare class", "two of a class", "replicates"),
+    *("sorted", "gap", "precision weights", "levels"),
 }
 
 
@@ -124,19 +126,29 @@ class ClassOracle:
 
 
 class Series:
-    """A model of a dynamic system, which reads the rows as a record and sees the past target."""
+    """A model of a dynamic system, which reads the rows as a record.
 
-    def __init__(self, draw):
-        self.model, self.target = sb.NARXRegressor(1, 1, degree=1), draw.target
+    It sees the past target, or simulates from the first value alone.
+    """
+
+    def __init__(self, draw, free=False):
+        self.model, self.target, self.free = sb.NARXRegressor(1, 1, degree=1), draw.target, free
 
     def fit(self, X, y):
         self.model.fit(X, y)
         return self
 
     def predict(self, X, return_std=False):
-        return tuple(map(self._complete, self.model.predict(X, self.target, return_std=True)))
+        if self.free:
+            both = self.model.simulate(X, self.target[:1], return_std=True)
+        else:
+            both = self.model.predict(X, self.target, return_std=True)
+        return tuple(map(self._complete, both))
 
     def predict_interval(self, X, coverage):
+        if self.free:
+            mean, std = self.predict(X)
+            return mean[:, None] + std[:, None] * norm.ppf([0.5 - coverage / 2, 0.5 + coverage / 2])
         return self._complete(self.model.predict_interval(X, self.target, coverage))
 
     def _complete(self, values):
@@ -145,7 +157,10 @@ class Series:
 
 
 class Route:
-    """A regressor whose rows arrive in another way than as one array of numbers."""
+    """A regressor whose rows arrive in another way than as one array of numbers.
+
+    Or whose intervals are taken in another way: from draws, or from conformal prediction.
+    """
 
     def __init__(self, model, way):
         self.model, self.way = model, way
@@ -178,6 +193,8 @@ class Route:
             return from_array(X, (50, X.shape[1]))
         if self.way == "pairs":
             return np.exp(-0.5 * ((X[:, None] - self.X[None]) ** 2).sum(-1))
+        if self.way == "single":
+            return X.astype(np.float32)
         return csr_array(X) if self.way == "sparse" else X
 
     def predict(self, X, return_std=False):
@@ -185,7 +202,11 @@ class Route:
         return tuple(self.first(np.asarray(values)) for values in both)
 
     def predict_interval(self, X, coverage):
-        interval = np.asarray(self.model.predict_interval(self.rows(X), coverage))
+        if self.way == "draws":
+            draws = self.model.sample_y(X, N_DRAWS, random_state=0)
+            return np.quantile(draws, [0.5 - coverage / 2, 0.5 + coverage / 2], axis=1).T
+        options = {"calibrated": "conformal"} if self.way == "conformal" else {}
+        interval = np.asarray(self.model.predict_interval(self.rows(X), coverage, **options))
         return interval[:, 0] if self.way == "targets" else interval
 
     def first(self, values):
@@ -290,9 +311,11 @@ SETTINGS = [
     *settings("transform", sb.SparseTargetTransform),
     *settings("table", sb.table_model, task="regression"),
     *settings("table small", sb.table_model, task="regression", prefer="small"),
-    *routed("RVM", sb.RVMRegressor, "parts,warm,targets,sparse,dask"),
-    *routed("RVM gamma", sb.RVMRegressor, "parts,pairs,targets", kernel="rbf", gamma=0.5),
-    *routed("GP", sb.SparseGPRegressor, "targets,sparse,dask"),
+    *routed("RVM", sb.RVMRegressor, "parts,warm,targets,sparse,dask,single,draws,conformal"),
+    *routed("RVM gamma", sb.RVMRegressor, "parts,pairs,targets,draws", kernel="rbf", gamma=0.5),
+    *routed("RVM student", sb.RVMRegressor, "draws,conformal", **OPTIONS["student"]),
+    *routed("RVM input", sb.RVMRegressor, "draws,conformal", **OPTIONS["input"]),
+    *routed("GP", sb.SparseGPRegressor, "targets,sparse,dask,draws,conformal"),
     *routed("Forward", sb.ForwardRegressor, "parts,pairs,targets,sparse,dask"),
     *routed("Forward known", sb.ForwardRegressor, "parts", **OPTIONS["float"]),
     *routed("OLS", sb.OrthogonalLeastSquaresRegressor, "parts,pairs,sparse,dask"),
@@ -310,6 +333,7 @@ SETTINGS = [
     *settings("GroupLasso", sb.BayesianGroupLassoRegressor, "", True, **SHORT_CHAINS),
     *settings("Horseshoe", sb.GroupHorseshoeRegressor, "", True, **SHORT_CHAINS),
     *settings("NARX", Series, "", True, draw=lambda d: d),
+    *settings("NARX free", Series, "", True, draw=lambda d: d, free=True),
     *settings("oracle classes", ClassOracle, draw=lambda d: d),
     *settings("linear oracle classes", ClassOracle, "", True, draw=lambda d: d),
     *settings("RVM classes", sb.RVMClassifier, OF_RVM_CLASSES),

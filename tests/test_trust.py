@@ -107,6 +107,23 @@ def test_inputs_measured_several_times_keep_the_coverage(name):
     assert holds("replicates", name)
 
 
+@cases("RVM,RVM columns,OLS,Backfitting")
+def test_weights_that_are_precisions_keep_the_coverage(name):
+    # A new row has the mean noise, not that of a row of mean weight: coverage was .75 to .80.
+    assert holds("precision weights", name, draws=2)
+
+
+def test_weights_that_say_nothing_of_the_noise_leave_it_alone():
+    d = draw("weights", 0)
+    model = RVMRegressor("rbf", gamma=0.5).fit(d.X, d.y, sample_weight=d.weight)
+    assert np.ndim(model.noise_variance_) == 0
+    precise = draw("precision weights", 0)
+    model = RVMRegressor("rbf", gamma=0.5).fit(precise.X, precise.y, sample_weight=precise.weight)
+    assert np.shape(model.noise_variance_) == (160,)
+    order = np.argsort(precise.weight)
+    assert np.all(np.diff(model.noise_variance_[order]) <= 0.0)
+
+
 @cases("RVM classes,RVM classes gamma")
 def test_labels_measured_several_times_keep_their_confidence(name):
     assert holds("replicates", name, draws=4)
@@ -187,6 +204,16 @@ def test_the_constant_beside_a_wide_kernel_stays_at_the_target(cls):
 @cases("RVM,RVM gamma,Forward,OLS gamma,Backfitting,SpikeSlab overlap")
 def test_rows_in_a_gap_between_the_others_are_covered(name):
     assert holds("gap", name)
+
+
+@cases("RVM gamma,OLS gamma,Forward gamma,Backfitting rbf gamma,Partitioned gamma")
+def test_a_rare_level_of_an_input_is_covered(name):
+    assert holds("rare level", name, draws=3)
+
+
+def test_a_rare_level_is_warned_of_where_its_past_may_act_as_well():
+    assert verdict("rare level", "NARX").warned
+    assert not verdict("plain", "NARX").warned
 
 
 @cases("OLS columns,Backfitting,SpikeSlab,GroupARD")

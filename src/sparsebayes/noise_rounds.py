@@ -45,6 +45,7 @@ _MOST_ROUNDS = 6  # rounds of a robust fit
 _WORSE = 1.01  # leave-one-out error of a weighted fit over that of an unweighted one, at most
 MANY_ROWS = 2000  # of an exact process, above which it has one round: a factorisation takes long
 _FAR = 1.5  # standard deviations of the target at which a constant runs away from it
+_BY_CHANCE = 3.0  # standard errors by which residuals may depend on the weights
 _SETTLED = 0.02  # mean change of robust weights, which are 1 on average, at which they have settled
 
 ChooseKernel = Callable[[Method, Problem], Problem]
@@ -168,6 +169,27 @@ def with_variance_of_rows(last: Round, noise: NoiseSpec) -> Round:
         variance = level / data.precision
     mean = float(data.counts @ variance / np.sum(data.counts))
     return last.with_noise(Noise(mean, at_rows=variance), variance)
+
+
+def with_noise_of_weights(last: Round) -> Round:
+    """Return the round in which a new row has the mean noise, if weights are precisions.
+
+    Rows of larger weight are known better, whether they are means of observations of equal noise or
+    single observations of less noise. A new row is a single one. If the noise does not depend on
+    the weight, its variance is that of a row of mean weight. But if residuals are the smaller the
+    larger the weight is, so that they contradict an equal noise, it is the mean over the rows.
+    """
+    loo, precision = last.loo, last.problem.rows.precision
+    if precision is None or loo.gap.ndim > 1:
+        return last
+    with np.errstate(over="ignore", invalid="ignore"):
+        excess = loo.weight * np.square(loo.residual) * (1.0 - precision)
+        score = np.sum(excess) / np.sqrt(np.sum(np.square(excess)))
+    if not score > _BY_CHANCE:
+        return last
+    variance = np.asarray(loo.noise_variance)
+    mean = float(loo.weight @ variance / np.sum(loo.weight))
+    return last.with_noise(Noise(mean), variance)
 
 
 def input_noise(first: Round, refit: Callable[[Data, Fit], Round] | None) -> Round:

@@ -28,6 +28,7 @@ from .noise_rounds import (
     settled,
     solve_round,
     with_known_variances,
+    with_noise_of_weights,
     with_variance_of_rows,
 )
 from .posterior import Explored, Extrapolation, Unlike, process_variance
@@ -102,6 +103,8 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
         is_large = method.process == "exact" and len(problem.rows.used) > MANY_ROWS
         refit = None if is_large else partial(refit_round, method, last)
         last = input_noise(last, refit)
+    elif noise.learnt:
+        last = with_noise_of_weights(last)
     if noise.learnt and last.fit.noise.tail is None:
         last = last.with_tail(last.residual_tail)
     fit = settled(method, last)
