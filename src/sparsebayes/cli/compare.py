@@ -147,7 +147,7 @@ def _write_report(
     seconds: float,
 ) -> None:
     """Write the report of the best model, fitted to all rows if so many seconds are enough."""
-    from .comparison import OutOfTime, best, refit_seconds, time_limit
+    from .comparison import OutOfTime, best, in_time, refit_seconds
     from .report import write_table_report
 
     shown = best(scores, data.task, own=True) or best(scores, data.task)
@@ -156,12 +156,12 @@ def _write_report(
     if refit_seconds(shown, folds) < seconds:
         with Steps(1) as steps:
             steps.next(f"fitting {shown.model} to all rows for the report")
+            fit = data.make_model(shown.model).fit
             try:
-                with time_limit(seconds):
-                    model = data.make_model(shown.model).fit(data.frame, data.target, data.weight)
-                    is_partial = False
+                model = in_time(seconds, partial(fit, data.frame, data.target, data.weight))
+                is_partial = False
             except OutOfTime:
-                model = shown.fitted
+                pass
     n_rows = len(folds[-1][0]) if is_partial else None
     settings = shown_settings(options, data.options)
     write_table_report(options.report, data, scores, model, folds, settings, n_rows=n_rows)

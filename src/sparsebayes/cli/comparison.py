@@ -8,10 +8,10 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.stats import norm
@@ -27,6 +27,7 @@ _LEVEL = 0.95
 TOO_LITTLE = "! marks a coverage below 95 % by more than three standard errors"
 
 Fold = tuple[np.ndarray, np.ndarray]
+T = TypeVar("T")
 # Scores of each task: key, heading, format, whether the standard error is shown.
 COLUMNS: dict[str, tuple[tuple[str, str, str, bool], ...]] = {
     REGRESSION: (
@@ -132,10 +133,11 @@ def measure(
         on_fold(k)
         remaining = seconds - (time.perf_counter() - started)
         try:
+            of_train = None if weight is None else weight[train]
             # One thread for boosted trees: OpenMP's threads wait actively on a busy machine.
-            with time_limit(remaining), threadpool_limits(limits=1, user_api="openmp"):
-                of_train = None if weight is None else weight[train]
-                model = make().fit(frame.iloc[train], y[train], of_train)
+            with threadpool_limits(limits=1, user_api="openmp"):
+                fit = partial(make().fit, frame.iloc[train], y[train], of_train)
+                model = in_time(remaining, fit)
         except OutOfTime:
             if not parts:
                 raise
@@ -405,24 +407,25 @@ class Layout:
 _INTERRUPT_EVERY = 2.0  # seconds
 
 
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raise OutOfTime if the body takes longer.
+def in_time(seconds: float, work: Callable[[], T]) -> T:
+    """Return the result of some work; raise OutOfTime if it takes longer.
 
     The main thread is interrupted as by Ctrl-C, repeatedly, because an interrupt during a
     destructor is lost. OutOfTime is raised even if an estimator handles the interrupt by returning
-    an unfinished model.
+    an unfinished model. It is no context manager: an interrupt between the end of a body and the
+    code after it would be taken for Ctrl-C.
     """
     if seconds > threading.TIMEOUT_MAX:
-        yield
-        return
-    expired, done = threading.Event(), threading.Event()
+        return work()
+    expired, done, turn = threading.Event(), threading.Event(), threading.Lock()
 
     def watch() -> None:
         pause = max(0.0, seconds)
         while not done.wait(pause):
-            expired.set()
-            _thread.interrupt_main()
+            with turn:  # not after the work has ended
+                if not done.is_set():
+                    expired.set()
+                    _thread.interrupt_main()
             pause = _INTERRUPT_EVERY
 
     def interrupt(*signal_and_frame: object) -> None:
@@ -433,9 +436,14 @@ def time_limit(seconds: float) -> Iterator[None]:
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     if ignored:
         signal.signal(signal.SIGINT, interrupt)
-    threading.Thread(target=watch, daemon=True).start()
     try:
-        yield
+        try:
+            threading.Thread(target=watch, daemon=True).start()
+            result = work()
+        finally:
+            with turn:
+                done.set()
+            time.sleep(0.0)  # an interrupt that is on its way arrives here
     except KeyboardInterrupt:
         if not expired.is_set():
             raise
@@ -445,3 +453,4 @@ def time_limit(seconds: float) -> Iterator[None]:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
     if expired.is_set():
         raise OutOfTime
+    return result
