@@ -103,6 +103,18 @@ def test_single_precision_does_not_move_the_mode(rng):
     np.testing.assert_allclose(mode.v, slope, atol=1e-6)
 
 
+def test_blocks_and_single_precision_are_the_same_process(monkeypatch, rng):
+    X, counts = labels_of(rng, 400)
+    _, _, whole = fitted(X, counts)
+    monkeypatch.setattr(laplace_exact, "_FEW_ROWS", 60)  # several blocks, the last one shorter
+    K = AllRows.from_design(KernelDesign(X, KERNEL)).K
+    np.testing.assert_allclose(K, KERNEL.bind(X)(X), atol=1e-12)
+    np.testing.assert_allclose(K, K.T, atol=1e-14)
+    _, _, blocks = fitted(X, counts)
+    for part, expected in zip(blocks.fitted, whole.fitted, strict=True):
+        np.testing.assert_allclose(part, expected, rtol=2e-3, atol=1e-3)
+
+
 def test_a_matrix_that_is_no_covariance_is_refused(rng):
     _, counts = labels_of(rng, 30)
     with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):

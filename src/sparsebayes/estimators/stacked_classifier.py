@@ -67,9 +67,10 @@ _MOST_COLUMNS = 500  # inputs of a linear model
 # Rows up to which the smallest model is chosen among all kernels that a search proposes, and then
 # among the first and the last.
 _FEW_ROWS = 2_000
-# Rows of two classes up to which the processes are exact. Of more classes each has factorisations
-# of its own: digits (1,437 rows, ten classes) would take twice the time.
-_EXACT_ROWS = 3_500
+# Rows of two classes up to which the processes are exact, and rows of several, times the root of
+# their number: each class has factorisations of its own. With the larger number for several classes
+# two tables of 2,000 rows took nearly twice the time, and were no better.
+_EXACT_ROWS, _EXACT_ROWS_OF_SEVERAL = 4_500, 3_500
 _ROWS_PER_INPUT = 5  # rows for each input below which kernels have one width for all
 _LEAST_WEIGHT = 0.02  # of the sum of weights: a member with less is left out
 _OF_A_PRECISION = 0.5  # nats of optimism for the precision of a column, or of a function
@@ -111,7 +112,7 @@ class StackedClassifier(ClassifierMixin, Mixture):
 
     The members are a sparse linear model and two Gaussian processes, whose kernel is the sum of a
     smooth and a rough one. One process has one length scale for all inputs, the other one per
-    input. Both see the normal scores of skewed inputs (`warp`). Up to 3,500 rows (fewer with more
+    input. Both see the normal scores of skewed inputs (`warp`). Up to 4,500 rows (fewer with more
     than two classes) the processes have a function at each row. The mixture is geometric: its
     probabilities are proportional to a product of powers of those of its members. The powers
     maximise the leave-one-out log probability of the mixture.
@@ -268,8 +269,8 @@ class StackedClassifier(ClassifierMixin, Mixture):
 
     def _is_exact(self, data: Data) -> bool:
         """Tell whether processes of these rows have a function at each of them."""
-        n_problems = len(self.classes_) if len(self.classes_) > 2 else 1
-        is_fast = len(data.used) <= _EXACT_ROWS * n_problems**-0.5
+        k = len(self.classes_)
+        is_fast = len(data.used) <= (_EXACT_ROWS if k <= 2 else _EXACT_ROWS_OF_SEVERAL * k**-0.5)
         return is_fast and self.prefer != "small" and not issparse(data.X)
 
     def _processes(

@@ -49,6 +49,7 @@ _STD_RATE = 0.3
 # not matter, all of whose steps have double precision.
 _ROUGH, _NEAR_MODE, _EXACT = 1e-4, 1e-6, 1e-14
 _FEW_ROWS = 500
+_BLOCKS = 8  # of rows, of which the kernel matrix is computed on and below the diagonal
 _SHORTEST_STEP = 1e-6
 _MOST_STEPS = 100
 
@@ -63,9 +64,7 @@ class AllRows(NamedTuple):
     def from_design(cls, design: Design, seed: int = 0) -> AllRows:
         """Return the kernel matrix of the rows of a design."""
         design = cast(KernelDesign, design)
-        X = design.X[design.centres]
-        K = np.asarray(design.kernel.bind(X)(X), dtype=np.float64)
-        K[np.diag_indices_from(K)] = design.kernel.diagonal(X)
+        K = _kernel_matrix(design.kernel, design.X[design.centres])
         subset = np.arange(len(K))
         if len(K) > _VARIANCE_ROWS:
             rng = np.random.default_rng(seed)
@@ -85,8 +84,9 @@ class Mode(NamedTuple):
 
     def variance(self, intercept: bool) -> np.ndarray:
         """Return the posterior variance of each latent value."""
-        inverse = lapack.dtrtri(self.L, lower=1)[0]
-        share = np.einsum("ij,ij->j", inverse, inverse)  # the diagonal of S / Omega
+        few = len(self.L) <= _FEW_ROWS  # else single precision is enough, in half the time
+        inverse = lapack.dtrtri(self.L, lower=1)[0] if few else _single_inverse(self.L)
+        share = np.einsum("ij,ij->j", inverse, inverse, dtype=np.float64)  # diagonal of S / Omega
         if intercept:
             one = _solve(self.L, self.omega, np.ones(len(share)))
             share -= one**2 / np.sum(one) / self.omega
@@ -236,6 +236,23 @@ def find_mode(
     if intercept:
         evidence += 0.5 * float(np.log(2.0 * np.pi / np.sum(one)))
     return Mode(v, b, y, L, omega, evidence)
+
+
+def _kernel_matrix(kernel: Kernel, X: np.ndarray) -> np.ndarray:
+    """Return the kernel between all rows, computed in blocks on and below the diagonal."""
+    K = np.empty((len(X), len(X)))
+    step = max(_FEW_ROWS, -(-len(X) // _BLOCKS))
+    for first in range(0, len(X), step):
+        rows, end = slice(first, first + step), min(first + step, len(X))
+        K[rows, :end] = kernel.bind(X[:end])(X[rows])
+        K[:first, rows] = K[rows, :first].T
+    K[np.diag_indices_from(K)] = kernel.diagonal(X)
+    return K
+
+
+def _single_inverse(L: np.ndarray) -> np.ndarray:
+    """Return the inverse of a lower triangle in single precision."""
+    return lapack.strtri(np.asfortranarray(L, dtype=np.float32), lower=1, overwrite_c=1)[0]
 
 
 def _best_variance(
