@@ -219,6 +219,25 @@ def test_derivatives_of_rough_kernels_need_single_precision_only(family, log_lam
         np.testing.assert_allclose(one, other, atol=1e-5 * np.abs(other).max())
 
 
+@pytest.mark.parametrize("behind", [5.0, 20.0])
+def test_an_exact_process_refines_no_plainer_kernel_that_is_far_behind(monkeypatch, behind):
+    X, y = np.random.default_rng(0).standard_normal((2, 900, 1))
+    refined = []
+
+    def points(search, family, ard):
+        start = search.data.start
+        return [start("rbf")._replace(value=-behind), start("sum")]
+
+    def refine(search, point):
+        refined.append(point.family)
+        return point
+
+    monkeypatch.setattr(widths._Search, "points", points)
+    monkeypatch.setattr(widths._Search, "refine", refine)
+    assert learn_widths(X, y[:, 0], process="exact").family == "sum"
+    assert refined == (["rbf", "sum"] if behind < 10.0 else ["sum"])
+
+
 @pytest.mark.parametrize("family", ["matern52", "laplacian", "sum"])
 def test_parts_that_share_memory_have_the_evidence_of_parts_that_do_not(family):
     X, T = np.random.default_rng(0).standard_normal((2, 30, 2))

@@ -15,6 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import sparsebayes
 import sparsebayes.estimators.sparse_gp as sparse_gp
 from sparsebayes import SparseGPRegressor, gaussian_process, regression
+from sparsebayes.solvers.gp import exact
 from sparsebayes.solvers.gp.exact import exact_process
 
 GIVEN = {"kernel": "rbf", "gamma": 0.5}
@@ -298,6 +299,18 @@ def test_too_many_rows_for_the_exact_process_are_refused_before_the_work():
     X, y = np.zeros((10_001, 1)), np.arange(10_001.0)
     with pytest.raises(ValueError, match="at most 10000 rows"):
         SparseGPRegressor(**GIVEN, max_terms=None).fit(X, y)
+
+
+@pytest.mark.parametrize("lam", [1e-6, 1e-2])
+def test_the_diagonal_of_the_inverse_needs_single_precision_only(lam):
+    x = np.sort(np.random.default_rng(0).uniform(-3.0, 3.0, 1600))
+    M = np.exp(-0.5 * np.square(x[:, None] - x)) + lam * np.eye(len(x))
+    U = np.asfortranarray(np.linalg.cholesky(M).T)
+    found = exact._inverse_diagonal(U)
+    double = np.linalg.inv(U)
+    np.testing.assert_allclose(found, np.einsum("ij,ij->i", double, double), rtol=3e-5)
+    scaled = exact._inverse_diagonal(U * 1e100)  # no number of float32
+    np.testing.assert_allclose(scaled * 1e200, found, rtol=3e-5)
 
 
 def test_many_rows_are_factored_once_and_have_noise_of_their_own(monkeypatch):

