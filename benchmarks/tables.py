@@ -1,6 +1,7 @@
 """`table_model()` on raw tables, beside gradient boosting with defaults.
 
     python benchmarks/tables.py [--tables NAME ...] [--splits 3] [--models NAME ...] [--rows FILE]
+    OMP_NUM_THREADS=1 python benchmarks/tables.py --times [SHAPE ...]
 
 The tables are `$SPARSEBAYES_DATA/tables/{regression,classification}/*.csv.gz`, the target last.
 Each split is a random fifth for testing and at most 4,000 other rows (3,000 for classes) for
@@ -15,11 +16,17 @@ tables of means over splits with standard errors over splits, wins, and the goal
 CatBoost and better on 15 of 20 (log-loss .97, 8 of 12), none above 1.05 (1.10 up to 600 rows); NLL
 and CRPS better than CatBoost's on 18 of 20; coverage of 95 % intervals within .93 and .97 on 17 of
 20; 8 s (classes 12 s) of CPU time at 4,000 (3,000) rows and up to 20 inputs.
+
+With `--times` CPU seconds and peak memory of default fits of `table_model()` to made tables of
+several shapes (half of the inputs are skewed, a positive target; `--times digits` for some alone),
+each in a process of its own. Memory is beyond that of a process that has fitted 60 rows.
 """
 
 import argparse
 import json
+import multiprocessing
 import os
+import resource
 import time
 import warnings
 from importlib.util import find_spec
@@ -231,6 +238,82 @@ def report(rows):
                     print(f"{score} better than {r} on {better} of {len(pair)}")
 
 
+def made(n, d, n_classes=0, n_categories=0):
+    """Return a made table: skewed inputs, categories, and a positive target or classes."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, d))
+    X[:, 1::2] = np.exp(X[:, 1::2])
+    z = np.clip(X, -3.0, 3.0)
+    f = np.sin(2.0 * z[:, 0]) + 0.25 * z[:, 1] * z[:, 2] + np.abs(z[:, 3]) + 0.3 * z[:, 5]
+    f -= z[:, 4] > 0.5
+    frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(d)])
+    for j, n_levels in enumerate((2, 4, 6, 12)[:n_categories]):
+        level = rng.integers(0, n_levels, n)
+        f += 0.3 * rng.standard_normal(n_levels)[level]
+        frame[f"x{d - 1 - j}"] = [f"level {k}" for k in level]
+    f += 0.4 * rng.standard_normal(n)
+    if not n_classes:
+        return frame, np.exp(0.5 * f)
+    ends = np.quantile(f, np.arange(1, n_classes) / n_classes)
+    return frame, np.searchsorted(ends, f).astype(str)
+
+
+def digits():
+    """Return the digits of scikit-learn."""
+    from sklearn.datasets import load_digits
+
+    X, y = load_digits(return_X_y=True, as_frame=True)
+    return X, y.to_numpy().astype(str)
+
+
+# Shapes of `--times`: rows and goal in CPU seconds, where there is one.
+SHAPES = {
+    "300x8": (lambda: made(300, 8), 1),
+    "1000x10": (lambda: made(1000, 10), None),
+    "4000x8": (lambda: made(4000, 8), 8),
+    "4000x20": (lambda: made(4000, 20), 8),
+    "4000x28-categories": (lambda: made(4000, 28, n_categories=4), None),
+    "50000x30": (lambda: made(50_000, 30), 60),
+    "300x8-2-classes": (lambda: made(300, 8, n_classes=2), 1),
+    "3000x15-2-classes": (lambda: made(3000, 15, n_classes=2), 12),
+    "3000x15-3-classes": (lambda: made(3000, 15, n_classes=3), 12),
+    "3500x15-2-classes": (lambda: made(3500, 15, n_classes=2), 12),
+    "digits": (digits, None),
+}
+
+
+def peak_megabytes():
+    """Return the largest memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+
+
+def time_shape(name):
+    """Print CPU seconds and peak memory of a default fit to one made table."""
+    warnings.simplefilter("ignore")
+    table, goal = SHAPES[name]
+    X, y = table()
+    task = "regression" if y.dtype == float else "classification"
+    few = made(60, 6, n_classes=0 if task == "regression" else 2)
+    table_model(task).fit(*few)  # imports
+    before, started = peak_megabytes(), time.process_time()
+    table_model(task).fit(X, y)
+    seconds, memory = time.process_time() - started, peak_megabytes() - before
+    goal = "" if goal is None else f"  (goal {goal})"
+    print(
+        f"{name:20} {len(X):6} x {X.shape[1]:3}  {seconds:6.2f} s  {memory:5.0f} MB{goal}",
+        flush=True,
+    )
+
+
+def time_shapes(names):
+    """Run each shape in a process of its own, so that memory is that of one fit."""
+    context = multiprocessing.get_context("spawn")
+    for name in names or SHAPES:
+        process = context.Process(target=time_shape, args=(name,))
+        process.start()
+        process.join()
+
+
 def main():
     """Compute what is missing and print everything."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -238,13 +321,17 @@ def main():
     parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--models", nargs="*", default=["sparsebayes", *OTHERS])
     parser.add_argument("--rows", type=Path, default=Path("tables.jsonl"))
+    parser.add_argument("--times", nargs="*", choices=list(SHAPES), metavar="SHAPE")
     options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if options.times is not None:
+        time_shapes(options.times)
+        return
     rows = []
     if options.rows.exists():
         rows = [json.loads(line) for line in options.rows.read_text().splitlines()]
     done = {(r["task"], r["table"], r["split"], r["model"]) for r in rows}
     models = [m for m in options.models if find_spec(OTHERS.get(m, "sparsebayes")) is not None]
-    warnings.simplefilter("ignore")
     for split in range(options.splits):
         for task, name, frame in tables(options.tables):
             for model in models:
