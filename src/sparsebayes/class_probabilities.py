@@ -21,16 +21,20 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit, logit, ndtr, ndtri, softmax
 
 from .kernels import Box
 from .linalg.scalar import maximise
+from .posterior.added import distinct_functions
 
 # Standard deviations of the priors on the calibration: on the logarithm of a slope below 1 and
 # above 1 (where all labels are right, a steeper slope is always better), and on the intercepts.
 # Tuned on generated classes of fourteen kinds.
 _FLATTER_SD, _STEEPER_SD, _INTERCEPT_SD = 2.0, 0.25, 1.0
+_FUNCTIONS, _UNEXPLAINED = 50, 1e-3  # of `Unlabelled`; share of the kernel that they may miss
+_FACTORS = np.linspace(0.0, 5.0, 26)  # nodes of the posterior of the factor on its variance
 _LOG_SLOPES = np.linspace(-4.0, 1.0, 81)  # nodes of the posterior of the logarithm of the slope
 
 
@@ -134,12 +138,14 @@ class Softmax:
 class LabelPredictions(NamedTuple):
     """Scores of rows whose labels had no part in them, with their class numbers and weights.
 
-    They are leave-one-out or cross-validated. The scores of a fold whose fit failed are NaN.
+    They are leave-one-out or cross-validated. The scores of a fold whose fit failed are NaN. Of
+    folds the numbers of the rows are known too.
     """
 
     z: np.ndarray
     codes: np.ndarray
     weight: np.ndarray
+    rows: np.ndarray | None = None
 
     @property
     def valid(self) -> np.ndarray:
@@ -148,7 +154,8 @@ class LabelPredictions(NamedTuple):
 
     def take(self, rows: np.ndarray) -> LabelPredictions:
         """Return these rows alone."""
-        return LabelPredictions(self.z[rows], self.codes[rows], self.weight[rows])
+        own = None if self.rows is None else self.rows[rows]
+        return LabelPredictions(self.z[rows], self.codes[rows], self.weight[rows], own)
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,15 +179,101 @@ class Calibration:
 
 
 @dataclass(frozen=True, eq=False)
+class Unlabelled:
+    """Variance of scores inside the box of the training rows, where labels are far away.
+
+    Labels of mean curvature omega tell of a Gaussian process of variance a as much as values with
+    the noise variance 1 / omega. They leave it the share r(x) = 1 - k(x)'(K + 1 / (a omega))^-1
+    k(x) of its variance. Calibrated scores allow for the mean u of r over the training rows, each
+    of them left out. Where r is larger the variance is a (r - u) / (1 - u): far from all rows it is
+    a, as outside the box. Functions at up to `_FUNCTIONS` rows stand for the process.
+
+    Parameters
+    ----------
+    kernel : StationaryKernel or WarpedKernel
+        The kernel of the process, of unit variance.
+    centres : array of shape (m, n_features)
+        Rows of the functions.
+    rotation : array of shape (m, m)
+        Matrix that makes the functions independent of each other, with and without the labels.
+    explained : array of shape (m, n_problems)
+        Share of the variance of each of them that the labels explain.
+    usual : array of shape (n_problems,)
+        u, the mean of r over the training rows.
+    amplitude : array of shape (n_problems,)
+        a, the variance of the scores of the training rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.class_probabilities import Unlabelled
+    >>> from sparsebayes.kernels import StationaryKernel
+    >>> X, one = np.linspace(0.0, 1.0, 20)[:, None], np.ones(1)
+    >>> kernel = StationaryKernel("rbf", 9.0)
+    >>> far, _ = Unlabelled.from_rows(kernel, X, np.ones(20), one, one)
+    >>> far(np.array([[0.5], [1.2], [9.0]])).ravel().round(1)
+    array([0. , 0.6, 1. ])
+    """
+
+    kernel: Any
+    centres: np.ndarray
+    rotation: np.ndarray
+    explained: np.ndarray
+    usual: np.ndarray
+    amplitude: np.ndarray
+
+    @classmethod
+    def from_rows(
+        cls,
+        kernel: Any,
+        X: np.ndarray,
+        weight: np.ndarray,
+        amplitude: np.ndarray,
+        curvature: np.ndarray,
+    ) -> tuple[Unlabelled, np.ndarray]:
+        """Return the variance that labels of `weight` at rows X leave.
+
+        The second value is that of the rows themselves, each of them left out.
+        """
+        X, number, F, pivots = distinct_functions(kernel, X, _UNEXPLAINED, _FUNCTIONS)
+        weight, precision = np.bincount(number, weights=weight), amplitude * curvature
+        size, axes = np.linalg.eigh((F * weight) @ F.T)
+        size = np.maximum(size, 0.0)[:, None]
+        explained = precision * size / (1.0 + precision * size)
+        squares = (F.T @ axes) ** 2
+        known = squares @ (1.0 - explained)  # variance of the functions given all labels
+        others = known / np.maximum(1.0 - np.multiply.outer(weight, precision) * known, 1e-3)
+        left_out = 1.0 - np.sum(squares, axis=1, keepdims=True) + others
+        usual = np.average(left_out, axis=0, weights=weight)
+        rotation = solve_triangular(F[:, pivots], axes)
+        remaining = cls(kernel, X[pivots], rotation, explained, usual, amplitude)
+        return remaining, remaining._variance(left_out)[number]
+
+    def __call__(self, X: np.ndarray) -> np.ndarray:
+        """Return the variance at each row, in each binary problem."""
+        functions = np.asarray(self.kernel.bind(self.centres)(X), dtype=np.float64)
+        share = 1.0 - (functions @ self.rotation) ** 2 @ self.explained
+        return self._variance(share)
+
+    def _variance(self, share: np.ndarray) -> np.ndarray:
+        """Return the variance where this share of that of the process remains."""
+        unusual = (share - self.usual) / np.maximum(1.0 - self.usual, 1e-3)
+        return self.amplitude * np.maximum(unusual, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
 class Reversion:
-    """Scores outside the box that the training rows span, which revert to the class frequencies.
+    """Scores far from the training rows, which revert to the class frequencies.
 
     A sparse model has few functions. Where they vanish its score is the intercept, which can be
     that of an almost certain class. A Gaussian process whose latent value is known at the nearest
     point b of the box has the mean c + k(x, b) (f(b) - c) and the variance a (1 - k(x, b)^2) at a
     row x outside, where c is its mean. Scores are those of this process: that of b, moved towards c
-    by k and by the factor with which `log_odds` averages over the variance. Inside the box nothing
-    changes.
+    by k and by the factor with which `log_odds` averages over the variance.
+
+    Inside the box scores of rows that are unlike the training rows, as in a gap between them, are
+    averaged over the variance of `unlabelled`, which does not change the more probable of two
+    classes.
 
     Parameters
     ----------
@@ -192,6 +285,8 @@ class Reversion:
         Scores of the class frequencies.
     amplitude : array of shape (n_problems,)
         a, the variance of the scores of the training rows.
+    unlabelled : Unlabelled, optional
+        The variance in the box; without it nothing changes there.
 
     Examples
     --------
@@ -208,9 +303,13 @@ class Reversion:
     box: Box
     centre: np.ndarray
     amplitude: np.ndarray
+    unlabelled: Unlabelled | None = None
 
     def __call__(self, X: np.ndarray, z: np.ndarray) -> np.ndarray:
         """Return the scores of rows from those of their nearest points of the box."""
+        if self.unlabelled is not None:
+            variance = self.unlabelled(self.box.nearest(np.asarray(X, dtype=np.float64)))
+            z = log_odds(z, variance)
         k = self.box.correlation(self.kernel, X)
         outside = np.flatnonzero(k < 1.0)
         if len(outside) == 0:
@@ -251,7 +350,7 @@ def best_calibration(
     >>> round(4.0 * line.slope, 1), round(float(np.log(3)), 1)
     (1.1, 1.1)
     """
-    z, codes, weight = folds
+    z, codes, weight, _ = folds
     k = 1 if z.ndim == 1 else z.shape[1]
     count = np.bincount(codes, weights=weight, minlength=max(2, k))
     frequency = np.clip(count / np.sum(count), 1e-6, 1.0 - 1e-6)
@@ -286,6 +385,34 @@ def best_calibration(
     theta = best(theta, [(theta[0], theta[0]), *bounds[1:]])
     # Further digits are those of the optimiser: equal problems have equal probabilities without.
     return line(np.round(theta, 6))
+
+
+def variance_factor(
+    folds: LabelPredictions, variance: np.ndarray, link: Link, coupling: float
+) -> float:
+    """Return the factor on the variance by which cross-validated scores predict the labels best.
+
+    It is a posterior mean, with an exponential prior of mean 1. Where rows that are far from the
+    others are as sure as their scores, like patients with extreme values, it is near zero.
+
+    Parameters
+    ----------
+    folds : LabelPredictions
+        Calibrated scores.
+    variance : array of shape (n_rows, n_problems)
+        The variance of `Unlabelled` at these rows.
+    link : Link
+    coupling : float
+    """
+    z, codes, weight, _ = folds
+    variance = variance.reshape(z.shape)
+
+    def loss(factor: float) -> float:
+        p = link.probabilities(log_odds(z, factor * variance), coupling)
+        return factor - float(weight @ log_own(p, codes))
+
+    losses = np.array([loss(factor) for factor in _FACTORS])
+    return float(np.average(_FACTORS, weights=np.exp(np.min(losses) - losses)))
 
 
 def best_coupling(z: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> float:

@@ -27,9 +27,11 @@ from .class_probabilities import (
     Link,
     Logistic,
     Reversion,
+    Unlabelled,
     best_calibration,
     best_coupling,
     log_own,
+    variance_factor,
 )
 from .designs import Design
 from .fitting import Note, cut_short
@@ -233,7 +235,7 @@ class LabelFit:
         """Mean leave-one-out log-likelihood of the labels; NaN without such predictions."""
         if self.loo is None:
             return np.nan
-        z, codes, weight = self.loo
+        z, codes, weight, _ = self.loo
         return float(np.average(log_own(self.probabilities(z), codes), weights=weight))
 
     @property
@@ -544,7 +546,7 @@ def fit_labels(method: LabelMethod, problem: LabelProblem) -> LabelFit:
         # What the kernel has learnt in the fit, such as variances, is held in the folds.
         folds = fold_predictions(refit, replace(compared, kernel=fit.kernel))
         optimism = fold_optimism(fit.kernel, compared.n_observations / problem.n_observations)
-    fit = with_reversion(_calibrated(fit, problem, folds, optimism), problem)
+    fit = with_reversion(_calibrated(fit, problem, folds, optimism), problem, folds)
     fit = replace(fit, notes=(*fit.notes, *few_rows_notes(problem)))
     return replace(fit, **cut_short(fit, problem.reporter))
 
@@ -558,22 +560,38 @@ def fold_optimism(kernel: KernelChoice, share: float = 1.0) -> float:
     return share * (kernel.n_matter + len(kernel.variances))
 
 
-def with_reversion(fit: LabelFit, problem: LabelProblem) -> LabelFit:
-    """Return the fit whose scores revert to the class frequencies outside the training rows."""
+def with_reversion(
+    fit: LabelFit, problem: LabelProblem, folds: LabelPredictions | None = None
+) -> LabelFit:
+    """Return the fit whose scores revert to the class frequencies outside the training rows.
+
+    Between the rows, scores are averaged over a variance that the folds judge, if there are any.
+    """
     kernel, data = problem.kernel_function, problem.rows
     if kernel is None or not kernel.stationary or issparse(data.X):
         return fit
-    used, counts = data.used, data.counts
-    some = used[:: -(-len(used) // COMPARED_ROWS)]
-    X = np.asarray(data.take(some), dtype=np.float64)
+    used, counts, compared = data.used, data.counts, problem.compared()
+    X, weight = compared.X, compared.weight
     blocks = ((part, X[part]) for part in row_slices(len(X), fit.block_rows))
     z = fit.scores(blocks, len(X), np.float64).reshape(len(X), -1)
-    z = z - np.average(z, axis=0, weights=counts[some])
-    amplitude = np.average(z**2, axis=0, weights=counts[some])
+    amplitude = np.average((z - np.average(z, 0, weight)) ** 2, 0, weight)
     total = np.bincount(data.y[used], weights=counts[used], minlength=problem.n_classes)
     frequency = (total / np.sum(total))[problem.positive]
     beyond = Reversion(kernel, data.box(), fit.link.inverse(frequency), amplitude)
-    return replace(fit, beyond=beyond)
+    if folds is not None:
+        folds = folds.take(folds.valid) if np.any(folds.valid) else None
+    # Healing adds its own variance between the rows.
+    if fit.added is not None or folds is None or folds.z.size != len(folds.z) * z.shape[1]:
+        return replace(fit, beyond=beyond)
+    share = np.sum(total) / np.sum(weight)  # each of the compared rows stands for several
+    curvature = np.average(expit(z) * expit(-z), 0, weight)
+    unlabelled, variance = Unlabelled.from_rows(kernel, X, share * weight, amplitude, curvature)
+    assert folds.rows is not None
+    coupling = 1.0 if fit.coupling is None else fit.coupling
+    calibrated = folds._replace(z=fit.calibration(folds.z))
+    factor = variance_factor(calibrated, variance[folds.rows], fit.link, coupling)
+    unlabelled = replace(unlabelled, amplitude=factor * amplitude)
+    return replace(fit, beyond=replace(beyond, unlabelled=unlabelled))
 
 
 def _with_kernel(method: LabelMethod, problem: LabelProblem) -> LabelProblem:
@@ -687,7 +705,7 @@ def fold_predictions(
             new = X[np.ix_(test, folds.rows[train])] if pairwise else X[test]
             blocks = ((part, new[part]) for part in row_slices(len(test), fit.block_rows))
             z[:] = fit.scores(blocks, len(test), np.float64)
-        parts.append((z, codes[test], held_out[test]))
+        parts.append((z, codes[test], held_out[test], folds.rows[test]))
     return LabelPredictions(*(np.concatenate(field) for field in zip(*parts, strict=True)))
 
 

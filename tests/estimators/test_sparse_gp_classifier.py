@@ -93,7 +93,7 @@ def test_leave_one_out_predictions_of_all_rows_are_those_of_new_fits():
     model = SparseGPClassifier("matern32", gamma=5.0, max_terms=None).fit(X, y)
     problem = model._problem(*_data(model, X, y))
     kernel = model._fitted.kernel  # with the variance that was learnt
-    z, _, _ = model._fitted.loo
+    z = model._fitted.loo.z
     for i in range(0, 60, 6):
         others = np.delete(np.arange(60), i)
         fit = model._solve(replace(problem.subset(others, "fold"), kernel=kernel))

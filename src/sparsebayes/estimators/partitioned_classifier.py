@@ -143,7 +143,7 @@ class PartitionedRVMClassifier(Partitioned, SparseClassifier):
         return LabelFit(
             **joined_functions(solutions, functions.take, result.model.active),
             kernel=problem.choice,
-            coupling=None if loo is None else best_coupling(*loo),
+            coupling=None if loo is None else best_coupling(loo.z, loo.codes, loo.weight),
             loo=loo,
             **fields,
         )

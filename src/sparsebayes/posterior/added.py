@@ -283,7 +283,7 @@ class Explored:
         """
         p = np.ones(len(X)) if precision is None else precision
         left_over = _LEFT_OVER * min(noise, 1.0)
-        X, inverse, F, pivots = _distinct_functions(kernel, X, left_over)
+        X, inverse, F, pivots = distinct_functions(kernel, X, left_over)
         residual = np.maximum(1.0 - np.einsum("ij,ij->j", F, F), 0.0)
         if np.mean(residual) > left_over:
             return None
@@ -330,7 +330,7 @@ def process_variance(
     least : float
         Smallest variance; sixteen times as much is the largest.
     """
-    X, inverse, F, _ = _distinct_functions(kernel, X, _LEFT_OVER**2)
+    X, inverse, F, _ = distinct_functions(kernel, X, _LEFT_OVER**2)
     w, root = np.bincount(inverse, weight), float(np.sqrt(noise))
     total = np.bincount(inverse, weight * ((y - np.average(y, weights=weight)) / root))
     F = F - (F @ w / np.sum(w))[:, None]  # the constant of a model has any value
@@ -347,16 +347,19 @@ def process_variance(
     return float(np.exp(best.x)) * least if np.isfinite(best.fun) else least
 
 
-def _distinct_functions(
-    kernel: Kernel, X: np.ndarray, left_over: float
+def distinct_functions(
+    kernel: Kernel, X: np.ndarray, left_over: float, most: int = _MOST_CENTRES
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the distinct rows Z, the number in Z of each row, F with F'F ~ k(Z, Z), and pivots."""
+    """Return the distinct rows Z, the number in Z of each row, F with F'F ~ k(Z, Z), and pivots.
+
+    The rows of Z are sorted, so that the pivots do not depend on the order of the rows.
+    """
     Z, inverse = np.unique(X, axis=0, return_inverse=True)
 
     def columns(chosen: np.ndarray) -> np.ndarray:
         return np.asarray(kernel.bind(Z[chosen])(Z), dtype=np.float64)
 
-    F, pivots = pivoted_cholesky(np.ones(len(Z)), columns, _MOST_CENTRES, left_over)
+    F, pivots = pivoted_cholesky(np.ones(len(Z)), columns, most, left_over)
     return Z, inverse.ravel(), F, pivots
 
 
