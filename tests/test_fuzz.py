@@ -80,6 +80,10 @@ FOUND = [
     ("OrthogonalLeastSquaresRegressor", 720956),  # coefficients beyond float64
     ("PartitionedRVMRegressor", 721824),  # residuals of zero: a tail without scale
     ("GroupSpikeSlabClassifier", 710904),  # constant columns, large weights: LinAlgError
+    ("GroupSpikeSlabClassifier", 730964),  # the square of a slope overflowed
+    ("GroupSpikeSlabClassifier", 732409),  # a cluster of probability zero: 0/0
+    ("GroupSpikeSlabRegressor", 731074),  # infinite variance where nothing is calibrated
+    ("SparseGPRegressor", 732073),  # weight zero times an infinite leverage, before a refusal
 ]
 
 

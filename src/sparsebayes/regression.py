@@ -89,6 +89,8 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
         problem = with_kernel(method, problem)
     last = solve_round(method, problem)
     if last.fit.loo is None:  # not a Gaussian posterior, or one of independent weights
+        if problem.purpose == "fit":
+            _check_variances(problem.rows, last.fit)
         return _with_factors_note(last.problem, last.fit)
     if noise.learnt and not noise.one_level and not 0.0 < last.loo.fitted_noise < np.inf:
         raise ValueError(

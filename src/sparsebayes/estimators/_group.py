@@ -261,7 +261,7 @@ def column_fit(
         loo=_loo_predictions(problem, model, function),
         attributes={
             "coef_": mean if columns is None else summed(mean, columns, d),
-            "coef_std_": np.sqrt(coef_variance),
+            "coef_std_": np.sqrt(np.maximum(coef_variance, 0.0)),
             "intercept_": float(user_coefficients(model)[1]),
             **groups.attributes(),
             **attributes,

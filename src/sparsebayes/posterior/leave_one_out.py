@@ -66,7 +66,7 @@ class LooPredictions(NamedTuple):
         """1 - h."""
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             h = np.where(self.spread > 0, self.spread / self.fitted_noise, 0.0)  # may be 0/0
-        h = (self.precision * np.minimum(self.weight, 1.0) * h.T).T
+            h = (self.precision * np.minimum(self.weight, 1.0) * h.T).T
         # A leverage of 1 up to rounding: without the row nothing is known there.
         return np.maximum(1.0 - h, _EPS)
 

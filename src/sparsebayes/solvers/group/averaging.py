@@ -203,9 +203,9 @@ def _outside(
     inclusion = expit(odds + votes)
     for bucket in sites.blocks.buckets:
         if bucket.groups is not None:  # groups of a cluster share its probability as at the mode
-            share = (
-                sites.inclusion[bucket.groups] / expit(sites.group_log_odds[bucket.owner])[:, None]
-            )
+            any_in = expit(sites.group_log_odds[bucket.owner])[:, None]
+            own = sites.inclusion[bucket.groups]
+            share = np.divide(own, any_in, out=np.zeros_like(own), where=any_in > 0.0)
             inclusion[:, bucket.groups] = inclusion[:, bucket.owner][:, :, None] * share
     return _Outside(total, inclusion[:, groups])
 

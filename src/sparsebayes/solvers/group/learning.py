@@ -41,6 +41,7 @@ _MIXED = 0.05  # change below which steps of the sites are mixed
 _DEPTH = 2  # former learning steps that are mixed
 _STRETCH = 100.0  # length of a mixed step at most, in EM steps
 _LONGEST = 0.5  # length of a mixed step at most, in itself
+_NEAR = 0.1  # f below which learning steps are mixed
 _FALL = 1e-3  # nats: the accuracy of the evidence of settled sites
 
 
@@ -64,13 +65,10 @@ class Learning:
         The hyperparameters that are learnt; there may be none.
     tol : float
         The tolerance of the solver.
-    near : float, default=0.1
-        Largest entry of f below which learning steps are mixed.
     """
 
     names: tuple[str, ...]
     tol: float
-    near: float = 0.1
     last_step_norm: float = np.inf  # largest entry of f in the last step
     predicted_gain: float = np.inf  # nats, of the last step
     predicted_total_gain: float = np.inf  # nats, of all steps to come
@@ -157,7 +155,7 @@ class Learning:
         gain = np.abs(gradient * f)
         self.predicted_gain = float(gain.sum())
         self.predicted_total_gain = self._predict_total(f, gain)
-        if self.last_step_norm > self.near:
+        if self.last_step_norm > _NEAR:
             self._em_step(put, h, f)
             return True
         step = f + self._mixing.correction(h, f, f, 1.0)

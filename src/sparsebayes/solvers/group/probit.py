@@ -59,9 +59,6 @@ _SMALLEST_TAU = 1e-8  # a row site below this has no influence
 # Latent variance that one column may give a row: beyond it the labels are certain to the last
 # digit, and separable classes would let v0 grow for ever.
 _LARGEST_SLAB = 100.0
-# EM steps of labels are shorter than those of a numeric target: mixed from 0.1 on, as there, they
-# took a third more steps on weighted labels, to the same evidence.
-_NEAR = 0.5
 _NEWTON = 30  # steps to the mode of a tilted density, at most
 _AT_MODE = 1e-3  # squared distance from the mode in standard deviations: the nodes reach farther
 _FAR = -1e5  # from here on the curvature of log Phi is minus one, to ten digits
@@ -197,7 +194,7 @@ class ProbitGroupEP:
             float(np.sum(weight)),
             float(np.sum(weight @ X**2)) / X.shape[1] or 1.0,
             self.damping,
-            Learning(self.learn, self.tol, _NEAR),
+            Learning(self.learn, self.tol),
             Mixing(SITES_DEPTH),
         )
 
@@ -420,7 +417,7 @@ def _tilted_range(
     low = mode - np.minimum(np.sqrt(2.0 * _DROP / bend), np.maximum(mode, 0.0) + at_zero)
     point = np.maximum(mode, 0.0) + 1.0
     slope = np.maximum((point - m) / v - a * _mills(point), 0.0)
-    tangent = point - mode + 2.0 * _DROP / (slope + np.sqrt(slope**2 + 2.0 * _DROP / v))
+    tangent = point - mode + 2.0 * _DROP / (slope + np.hypot(slope, np.sqrt(2.0 * _DROP / v)))
     reach = np.minimum(np.sqrt(2.0 * _DROP * v), tangent)
     return low, mode + np.where(mode + at_zero < 0.0, np.minimum(reach, at_zero), reach)
 
