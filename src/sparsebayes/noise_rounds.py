@@ -182,14 +182,22 @@ def with_noise_of_weights(last: Round) -> Round:
     loo, precision = last.loo, last.problem.rows.precision
     if precision is None or loo.gap.ndim > 1:
         return last
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):  # a score that is no number is not large
         excess = loo.weight * np.square(loo.residual) * (1.0 - precision)
         score = np.sum(excess) / np.sqrt(np.sum(np.square(excess)))
     if not score > _BY_CHANCE:
         return last
-    variance = np.asarray(loo.noise_variance)
-    mean = float(loo.weight @ variance / np.sum(loo.weight))
-    return last.with_noise(Noise(mean), variance)
+    counted = loo.weight > 0.0
+    ratio = float(np.average(1.0 / precision[counted], weights=loo.weight[counted]))
+    level = ratio * float(loo.fitted_noise)
+    model = last.fit.model
+    fit = replace(
+        last.fit,
+        model=model.with_posterior(replace(model.posterior, noise_variance=level)),
+        noise=Noise(level),
+        loo=loo._replace(fitted_noise=level, precision=ratio * precision),
+    )
+    return replace(last, fit=fit)
 
 
 def input_noise(first: Round, refit: Callable[[Data, Fit], Round] | None) -> Round:

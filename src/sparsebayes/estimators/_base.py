@@ -293,7 +293,8 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
             Blocks of rows are accepted if the model can be fitted to them.
         return_std : bool or "function", default=False
             Also return the standard deviation of a new observation, noise included;
-            ``"function"``: of the function, without the noise. Both include `calibration_`.
+            ``"function"``: of the function, without the noise. Both include `calibration_`. In a
+            sparse kernel model what its functions cannot represent counts as noise.
         return_cov : bool, default=False
             Also return the joint covariance of new observations, noise included.
 
