@@ -128,14 +128,15 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
 def _check_variances(data: Data, fit: Fit) -> None:
     """Raise a ValueError where float64 cannot represent the variance of a prediction.
 
-    The leave-one-out predictions have the variance at every row. What overflows on the way to a
-    variance that does not is seen where some rows are predicted, which takes another pass over rows
-    in blocks: these are left out.
+    The leave-one-out predictions, where there are any, have the variance at every row. What
+    overflows on the way to a variance that does not is seen where some rows are predicted, which
+    takes another pass over rows in blocks: these are left out.
     """
     added = fit.predictor.added
     beyond = None if added is None else added.extrapolation
     with np.errstate(over="ignore", invalid="ignore"):
-        largest = fit.loo_rows.spread + (0.0 if beyond is None else beyond.amplitude)
+        spread = 0.0 if fit.loo is None else fit.loo.spread
+        largest = spread + (0.0 if beyond is None else beyond.amplitude)
         finite = np.all(np.isfinite(largest + fit.predictive_noise.level))
         if data.in_memory:
             X = data.take(data.used[:_CHECKED])
