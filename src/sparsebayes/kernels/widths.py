@@ -728,15 +728,7 @@ class _Search:
         data, family, budget = self.data, point.family, self.reporter.budget
         if stage.rows > self.first.rows and budget.over:
             return point
-        evidence: _Parts | NystroemEvidence
-        if stage.centres == 0:
-            whole, part = _EXACT_PARTS if self.exact else _LOCAL_PARTS
-            evidence = _Parts(data, family, self.order[: stage.rows], whole, part)
-        else:
-            evidence = self.nystroem(family, stage)
-            # Centres leave some of the function to the noise, and steps in its log are short.
-            best = evidence.profile(point.log_length, point.log_lam)
-            point = point._replace(log_lam=best.log_lam, log_noise=best.log_noise)
+        evidence, point = self.evidence_at(point, stage)
         tie, inputs = data.ties(family, not point.one_width)
         q, k, n_lengths = data.T.shape[1], int(tie[-1]) + 1, len(inputs)
         first = np.unique(tie, return_index=True)[1]
@@ -792,6 +784,16 @@ class _Search:
             theta = np.concatenate([start, np.full(q, LOG_LAM[1]), np.zeros(q)])
             return _Point(family, *parts(theta), noise_only, point.one_width)
         return _Point(family, *parts(theta), value, point.one_width)
+
+    def evidence_at(self, point: _Point, stage: Stage) -> tuple[_Parts | NystroemEvidence, _Point]:
+        """Return the evidence that a stage maximises, and the point where it begins."""
+        if stage.centres == 0:
+            sizes = _EXACT_PARTS if self.exact else _LOCAL_PARTS
+            return _Parts(self.data, point.family, self.order[: stage.rows], *sizes), point
+        evidence = self.nystroem(point.family, stage)
+        # Centres leave some of the function to the noise, and steps in its log are short.
+        best = evidence.profile(point.log_length, point.log_lam)
+        return evidence, point._replace(log_lam=best.log_lam, log_noise=best.log_noise)
 
     def noise_only_evidence(self, stage: Stage) -> float:
         """Return the evidence of a model of noise alone, on the rows of a stage."""

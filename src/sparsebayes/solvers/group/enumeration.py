@@ -167,7 +167,7 @@ class _Approximation(NamedTuple):
 
     @property
     def learns(self) -> bool:
-        """Whether there are hyperparameters to average over."""
+        """True where there are hyperparameters to average over."""
         return self.sites.hyperprior is not None and bool(self.sites.hyperprior.learn)
 
     @property
