@@ -249,7 +249,7 @@ def _route(
     if scores is not None:
         return lambda design, t: scores, ()
     if settings.nufft:
-        return columns_route, ()
+        return partial(columns_route, name="nufft"), ()
     if is_option(settings.rank, "auto"):
         most = max(1, int(memory * 1e6 / (8 * design.n_rows)))
         return partial(low_rank_route, rank=most, trace=_TRACE_SHARE), ()

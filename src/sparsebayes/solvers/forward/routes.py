@@ -165,9 +165,9 @@ class GramScores:
 Route: TypeAlias = Callable[[Design, np.ndarray], Scores]
 
 
-def columns_route(design: Design, t: np.ndarray) -> ColumnScores:
-    """Return scores from passes over the columns."""
-    return ColumnScores(design, t, route="columns")
+def columns_route(design: Design, t: np.ndarray, name: str = "columns") -> ColumnScores:
+    """Return scores from passes over the columns, or from products that the design computes."""
+    return ColumnScores(design, t, route=name)
 
 
 def gram_route(
