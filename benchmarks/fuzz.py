@@ -452,19 +452,19 @@ def functions(model, X):
 
 def fitted_noise(model):
     """The standard deviation of the noise in the fit."""
-    return np.sqrt(model.noise_variance_)
+    return np.sqrt(model.posterior_.noise_variance)
 
 
 def whitened(model, X, y, weight):
     """Functions and target in units of prior and noise, and `precisions`; None without numbers."""
     # Numbers that float64 does not have (a target of 1e-150) cannot be put into a formula.
-    if np.any(np.isinf(model.weight_precision_)) or not model.noise_variance_ > 1e-300:
+    if np.any(np.isinf(model.weight_precision_)) or not fitted_noise(model) > 1e-150:
         return None
     Phi, scale = functions(model, X)
     weight, once = precisions(model, X, y, weight)
     root = np.sqrt(weight)
     with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
-        spread = Phi / scale / np.sqrt(model.weight_precision_) / np.sqrt(model.noise_variance_)
+        spread = Phi / scale / np.sqrt(model.weight_precision_) / fitted_noise(model)
         t = root * (y / fitted_noise(model))
     spread = root[:, None] * spread
     if not np.all(np.isfinite(spread)) or not np.all(np.isfinite(t)):

@@ -19,6 +19,7 @@ from sparsebayes import (
     RVMRegressor,
     calibration,
 )
+from sparsebayes.export import export_model
 
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 
@@ -117,11 +118,21 @@ def test_weights_that_are_precisions_keep_the_coverage(name):
 def test_the_noise_of_a_new_row_is_the_mean_whatever_weights_say(cell):
     d = draw(cell, 0)
     model = RVMRegressor("rbf", gamma=0.5).fit(d.X, d.y, sample_weight=d.weight)
-    assert (
-        0.5 < model.noise_variance_ / np.mean(d.noise) < 2.0
-    )  # .25 for that of a row of mean weight
+    # A row of mean weight has .25.
+    assert 0.5 < model.noise_variance_ / np.mean(d.noise) < 2.0
     _, std = model.predict(d.new, return_std=True)
     assert np.all(std**2 >= model.noise_variance_)
+    names = {}
+    exec(export_model(model, to="python"), names)
+    np.testing.assert_allclose(names["predict"](d.new, return_std=True)[1], std, rtol=1e-9)
+
+
+def test_weights_of_many_powers_of_ten_do_not_promise_more_noise_than_there_is():
+    d = draw("precision weights", 0)
+    power = np.sign(np.log(d.weight)) * np.abs(np.log(d.weight)) ** 2 * 3.0
+    model = RVMRegressor("rbf", gamma=0.5).fit(d.X, d.y, sample_weight=np.exp(power))
+    assert np.ptp(power) > 20.0  # nine powers of ten
+    assert model.noise_variance_ < 2.0 * np.var(d.y)
 
 
 @cases("RVM classes,RVM classes gamma")

@@ -800,3 +800,17 @@ def test_the_smooth_part_of_one_width_is_the_long_one_for_classes(seed):
     smooth, rough = 1.0 / np.sqrt(2.0 * learnt.gamma[0]), 1.0 / learnt.gamma[1]
     assert learnt.one_width
     assert np.min(smooth) > 2.0 * np.max(rough)
+
+
+def test_a_linear_effect_of_great_length_is_kept():
+    # Its length reaches the limit of the search, where an input without an effect goes as well.
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-3.0, 3.0, (200, 2))
+    variance = np.exp(1.5 * rng.standard_normal(200))
+    y = np.sin(X[:, 0]) + X[:, 1] + 0.2 * np.sqrt(variance) * rng.standard_normal(200)
+    weight = np.minimum(1.0 / variance, 3.0)
+    learnt = learn_widths(X, y, family="matern52", sample_weight=weight, process="exact")
+    assert np.all(learnt.gamma > 0.0)
+    useless = np.column_stack([X, rng.standard_normal((200, 2))])
+    learnt = learn_widths(useless, y, family="matern52", sample_weight=weight, process="exact")
+    assert learnt.gamma[1] > 0.0

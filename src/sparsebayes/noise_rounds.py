@@ -177,7 +177,9 @@ def with_noise_of_weights(last: Round) -> Round:
     Rows of larger weight are known better, whether they are means of observations of equal noise or
     single observations of less noise. A new row is a single one. If the noise does not depend on
     the weight, its variance is that of a row of mean weight. But if residuals are the smaller the
-    larger the weight is, so that they contradict an equal noise, it is the mean over the rows.
+    larger the weight is, so that they contradict an equal noise, it is the mean over the rows, at
+    most that of the squared residuals. The posterior keeps the noise of a row of mean weight, which
+    its evidence is of.
     """
     loo, precision = last.loo, last.problem.rows.precision
     if precision is None or loo.gap.ndim > 1:
@@ -188,16 +190,15 @@ def with_noise_of_weights(last: Round) -> Round:
     if not score > _BY_CHANCE:
         return last
     counted = loo.weight > 0.0
-    ratio = float(np.average(1.0 / precision[counted], weights=loo.weight[counted]))
+    weight, square = loo.weight[counted], np.square(loo.residual[counted])
+    # Weights over many powers of ten promise more noise for some rows than there is error.
+    ratio = np.average(1.0 / precision[counted], weights=weight)
+    ratio = float(min(ratio, np.average(square, weights=weight) / loo.fitted_noise))
+    if not ratio > 1.0:
+        return last
     level = ratio * float(loo.fitted_noise)
-    model = last.fit.model
-    fit = replace(
-        last.fit,
-        model=model.with_posterior(replace(model.posterior, noise_variance=level)),
-        noise=Noise(level),
-        loo=loo._replace(fitted_noise=level, precision=ratio * precision),
-    )
-    return replace(last, fit=fit)
+    loo = loo._replace(fitted_noise=level, precision=ratio * precision)
+    return replace(last, fit=replace(last.fit, noise=Noise(level), loo=loo))
 
 
 def input_noise(first: Round, refit: Callable[[Data, Fit], Round] | None) -> Round:

@@ -284,7 +284,7 @@ def _spread(
     else:
         values, vectors = np.linalg.eigh(posterior.covariance)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
-    variance = float(posterior.noise_variance + posterior.offset_variance)
+    variance = float(model._fitted.predictive_noise.level + posterior.offset_variance)
     if beyond is None:
         return _lower(root), residual, variance, None, None
     explored = None

@@ -104,6 +104,7 @@ _DISCARD_MARGIN_NATS = 50.0
 _REFINE_MARGIN_NATS = 10.0
 _PRIOR = 0.1
 _BOX_LENGTH, _BOX_SHARE, _BOX_NOISE = (-4.0, 3.0), (-9.0, 5.0), (-14.0, 1.0)
+_RELEVANT_NATS = 3.0  # evidence that an input is worth, whose length has reached its limit
 _BOX_ADDITIVE = (-4.0, 6.0)  # a long length of one input beside short ones is a small function
 _INITIAL_LENGTH_FACTOR = 0.3  # of the smooth lengths of a sum at its start, as a logarithm
 _INITIAL_ROUGH_LOGIT = -1.0  # log odds of its rough part there
@@ -228,14 +229,14 @@ def learn_widths(
     search = _Search(data, bound, rng, device, exact, reporter, labels)
     points = search.points(family, ard)
     if reporter.budget.over:
-        return data.report(search.best_so_far(points), exact)
+        return search.report(search.best_so_far(points))
     if process == "local" and len(data.X) > search.first.rows and not data.nothing_to_learn:
         return data.report(search.best_for_local_process(points))
     if exact:
         able = search.within_margin(points, refined=False, discard=_REFINE_MARGIN_NATS)
         points = [search.refine(point) for point in able]
         best = int(np.argmax(search.penalised_evidence(points, refined=True)))
-        return data.report(points[best], exact)
+        return search.report(points[best])
     values = search.penalised_evidence(points, refined=False)
     return data.report(search.refine(points[int(np.argmax(values))]))
 
@@ -281,13 +282,13 @@ def propose_widths(
     search = _Search(data, False, rng, device, exact, reporter, labels)
     points = search.points(family, ard, labels)
     if reporter.budget.over:
-        return [data.report(search.best_so_far(points), exact)]
+        return [search.report(search.best_so_far(points))]
     if not labels:
         points = search.within_margin(points, refined=False)
     points = [search.refine(point) for point in points]
     if not labels:
         points = search.within_margin(points, refined=True)
-    return [data.report(point, exact) for point in points]
+    return [search.report(point) for point in points]
 
 
 def choose_family(
@@ -794,6 +795,19 @@ class _Search:
         # Centres leave some of the function to the noise, and steps in its log are short.
         best = evidence.profile(point.log_length, point.log_lam)
         return evidence, point._replace(log_lam=best.log_lam, log_noise=best.log_noise)
+
+    def report(self, point: _Point) -> Widths:
+        """Return a point in the units of the user.
+
+        Inputs of an exact process whose length has reached its limit have an infinite one, unless
+        that costs evidence: a linear effect beside other smooth ones has a long length as well.
+        """
+        if not self.exact or not np.any(np.isinf(lengths := self.data.unlimited(point))):
+            return self.data.report(point)
+        evidence, start = self.evidence_at(point, self.first)
+        scale = start.log_lam, start.log_noise
+        cost = evidence.value(start.log_length, *scale) - evidence.value(lengths, *scale)
+        return self.data.report(point, unlimited=not cost > _RELEVANT_NATS)
 
     def noise_only_evidence(self, stage: Stage) -> float:
         """Return the evidence of a model of noise alone, on the rows of a stage."""
