@@ -124,7 +124,7 @@ def function_relevance(
         new = np.asarray(function(changed), dtype=np.float64).reshape(len(rows), -1)
         return np.square(values[rows] - new)
 
-    for j in np.flatnonzero(np.ptp(X, axis=0) > 0.0):
+    for j in map(int, np.flatnonzero(np.ptp(X, axis=0) > 0.0)):
         rows = order[X[order, j] != X[other[order], j]]  # the others keep their values
         first = gaps(j, rows[:_LEAST_ROWS])
         squares[j] = np.mean(first, axis=0) * (len(rows) / n)
