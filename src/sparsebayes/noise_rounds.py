@@ -192,7 +192,7 @@ def with_noise_of_weights(last: Round) -> Round:
     counted = loo.weight > 0.0
     weight, square = loo.weight[counted], np.square(loo.residual[counted])
     # Weights over many powers of ten promise more noise for some rows than there is error.
-    ratio = np.average(1.0 / precision[counted], weights=weight)
+    ratio: float = np.average(1.0 / precision[counted], weights=weight)
     ratio = float(min(ratio, np.average(square, weights=weight) / loo.fitted_noise))
     if not ratio > 1.0:
         return last
