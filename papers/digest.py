@@ -207,6 +207,7 @@ class _NumbersOnly(ast.NodeTransformer):
             del node.body[0]
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             node.returns = None
+            node.body = [_PlainAssignments().visit(statement) for statement in node.body]
         if isinstance(node, ast.arg):
             node.annotation = None
         return node
@@ -222,6 +223,16 @@ class _NumbersOnly(ast.NodeTransformer):
         name = node.func.attr if isinstance(node.func, ast.Attribute) else None
         name = node.func.id if isinstance(node.func, ast.Name) else name
         return self.generic_visit(_without_text(node) if name == "warn" else node)
+
+
+class _PlainAssignments(ast.NodeTransformer):
+    """Removes the annotations of variables of a function; those of a class declare its fields."""
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        return ast.Pass() if node.value is None else ast.Assign([node.target], node.value)
 
 
 def _without_text(node: _Node) -> _Node:

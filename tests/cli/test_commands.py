@@ -517,7 +517,9 @@ def test_no_interrupt_arrives_after_work_that_ends_when_its_time_is_over():
         return seconds
 
     for trial in range(300):  # at most 3 s; with a context manager a few to half of them escaped
-        seconds = 0.004 * (1.0 + 0.005 * (trial % 21 - 10))
+        # Most end when the time is over; some end much later, and some much earlier.
+        near = 0.004 * (1.0 + 0.005 * (trial % 21 - 10))
+        seconds = {0: 0.012, 1: 0.0005}.get(trial % 30, near)
         try:
             assert in_time(0.004, partial(work, seconds)) == seconds
         except OutOfTime:

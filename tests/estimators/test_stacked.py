@@ -51,14 +51,14 @@ def test_everything_that_was_compared_is_said(positive):
 
 def test_a_sum_of_functions_of_single_inputs_is_predicted_by_the_additive_process():
     rng = np.random.default_rng(0)
-    Z = np.exp(rng.standard_normal((400, 6)))
+    Z = np.exp(rng.standard_normal((320, 10)))
     f = np.abs(np.log(Z)).sum(axis=1)
-    y = f + 0.3 * rng.standard_normal(400)
-    model = StackedRegressor(target_transform=None).fit(Z[:200], y[:200])
+    y = f + 0.3 * rng.standard_normal(320)
+    model = StackedRegressor(target_transform=None).fit(Z[:120], y[:120])
     weights = dict(zip(model.choices_["member"], model.choices_["weight"], strict=True))
     assert weights["additive Gaussian process"] > 0.2
-    alone = SparseGPRegressor().fit(Z[:200], y[:200])
-    errors = [np.mean((m.predict(Z[200:]) - f[200:]) ** 2) for m in (model, alone)]
+    alone = SparseGPRegressor().fit(Z[:120], y[:120])
+    errors = [np.mean((m.predict(Z[120:]) - f[120:]) ** 2) for m in (model, alone)]
     assert errors[0] < 0.9 * errors[1]
 
 

@@ -19,6 +19,13 @@ def test_prose_and_formatting_are_not_part_of_the_code():
     assert digest.code(before) != digest.code(before.replace('"#"', '"+"'))
 
 
+def test_annotations_of_variables_are_not_part_of_the_code():
+    before = "def f(x):\n    y = 2 * x\n    return y\n"
+    assert digest.code(before) == digest.code(before.replace("y =", "y: float ="))
+    field = "class A:\n    x = 1\n"
+    assert digest.code(field) != digest.code(field.replace("x =", "x: int ="))
+
+
 def test_the_text_of_errors_and_warnings_is_not_part_of_the_code():
     before = 'if x > 1:\n    raise ValueError(f"x is {x}")\nwarnings.warn("large", UserWarning)\n'
     after = before.replace("x is {x}", "got {x}, which is too large").replace('large"', 'big"')
