@@ -531,9 +531,9 @@ def grid(chosen, cells, draws, store, first=0, n_fresh=0):
     warned = sum(v.warned for v in verdicts.values())
     print(f"\n{len(flagged)} bad silent cells of {len(verdicts)}; {warned} cells with a warning")
     if n_fresh:
-        n_bad = sum(v.bad for v in verdicts.values())
+        n_bad = sum(v.bad for v in fresh.values())
         unit = f"{n_fresh} fresh draws (classes: {CLASS_DRAWS * n_fresh})"
-        print(f"{n_bad} of these {len(flagged)} are bad on {unit} as well")
+        print(f"{len(fresh)} of these {len(flagged)} were measured on {unit}, and {n_bad} are bad")
     for key, v in flagged.items():
         print(f"  {key[0]:16} {key[1]:28} {v.text:8} {details(v)}")
         if key in fresh:

@@ -66,7 +66,7 @@ def test_fresh_draws_alone_confirm_a_flagged_cell(capsys, fresh, n_bad):
     grid([BY_NAME["RVM"]], ["plain"], 1, StoredCoverage(0.8, fresh), n_fresh=4)
     out = capsys.readouterr().out
     assert "1 bad silent cells of 1; 0 cells with a warning" in out
-    assert f"{n_bad} of these 1 are bad on 4 fresh draws" in out
+    assert f"1 of these 1 were measured on 4 fresh draws (classes: 16), and {n_bad} are bad" in out
     assert ("0.80!" if n_bad else "0.80?") in out.split("median")[0]  # the table
     assert f"in 95 {fresh + 0.005:.3g} +- 0.0029" in out  # the standard error of four draws
 
