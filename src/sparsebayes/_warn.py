@@ -54,6 +54,36 @@ class OutsideRange(UserWarning):
         return OutsideRange(self.rows, self.row, self.column, repr(name), values, self.risk)
 
 
+class NewValues(UserWarning):
+    """New rows with other values of an input whose values have an effect of their own.
+
+    Parameters
+    ----------
+    rows : str
+        How many of how many rows.
+    column : int
+        The input.
+    name : str
+        Its name.
+    ratio : float
+        Standard deviation of the effect over that of the noise.
+    """
+
+    def __init__(self, rows: str, column: int, name: str, ratio: float) -> None:
+        verb = "has" if rows.startswith("1 of") else "have"
+        super().__init__(
+            f"{rows} rows {verb} a value of {name} that no training row has. Training rows with "
+            f"the same value share an effect of about {ratio:.1f} standard deviations of the "
+            "noise, which is unknown for other values: the intervals are too narrow there. Those "
+            "of a model without this input include the effect."
+        )
+        self.rows, self.column, self.ratio = rows, column, ratio
+
+    def before_scaling(self, name: str, mean: float, scale: float) -> NewValues:
+        """Return the warning about an input of this name, which had been standardised."""
+        return NewValues(self.rows, self.column, repr(name), self.ratio)
+
+
 def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
     """Warn with the line outside this package that called, however deep we are."""
     level, frame = 2, sys._getframe(1)

@@ -266,7 +266,7 @@ def _errors_of_folds(
             break
         problem.reporter.say(f"fitting without fold {f + 1} of {n_folds}")
         train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
-        if np.sum(count[train]) <= 2.0:  # nearly all of the weight is in this fold
+        if np.sum(weight[train]) <= 2.0:  # nearly all of the weight is in this fold
             continue
         rows = data.subset(train, pairwise)
         trial = problem.fold(rows, most_terms)
@@ -276,7 +276,7 @@ def _errors_of_folds(
         noise = part.posterior.noise_variance
         # Sums, not a mean of ratios, which one row with a tiny claimed variance would dominate.
         with np.errstate(over="ignore", invalid="ignore"):  # checked at the end
-            variance = spread + (noise if p is None else noise / p[test])
+            variance = spread + (noise if p is None else np.multiply.outer(1.0 / p[test], noise))
             squares = squares + weight[test] @ np.square((y[test] - mean) / size)
             claimed = claimed + weight[test] @ (variance / size / size)
         n_new += np.sum(count[test])
@@ -398,7 +398,8 @@ class NewRows:
             beyond = replace(beyond, box=beyond.box.widened(X), explored=None)
         if input_range is not None:
             box = Box(input_range.low, input_range.high).widened(X)
-            input_range = replace(input_range, low=box.low, high=box.high)
+            # New inputs have judged the errors, and their values are not stored.
+            input_range = replace(input_range, low=box.low, high=box.high, effects=())
         return beyond, input_range
 
     def calibrate(self, fit: Fit, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> Fit:

@@ -23,6 +23,7 @@ from .posterior.gaussian import Posterior
 from .posterior.leave_one_out import LooPredictions
 from .posterior.noise import NoiseModel, Tail
 from .posterior.predictive import Mixture, Predictive, observation
+from .posterior.shared import SharedEffect
 
 if TYPE_CHECKING:
     from .solvers.gp.neighbours import NeighbourProcess
@@ -343,16 +344,16 @@ def predict_jointly(predictor: Predictor, noise: Noise, X: Array) -> tuple[np.nd
     return mean, covariance
 
 
-def mixture(predictor: Predictor, X: Array) -> Predictive | None:
+def mixture(predictor: Predictor, noise: Noise, X: Array) -> Predictive | None:
     """Return the predictive mixture of a posterior that is one; None for Gaussian posteriors."""
     posterior = predictor.posterior
     form = posterior.form
     if not isinstance(form, Draws | ModelAverage):
         return None
     Phi = predictor.basis(X)
-    noise = posterior.noise_variance + posterior.offset_variance
+    around = noise.level + posterior.offset_variance
     weight, apart, variance = form.components(posterior.centred(Phi))
-    return Mixture(apart + posterior.at(Phi), np.sqrt(variance + noise), weight)
+    return Mixture(apart + posterior.at(Phi), np.sqrt(variance + around), weight)
 
 
 def leave_one_out(predictor: PosteriorModel, data: Data | None) -> LooPredictions | None:
@@ -417,11 +418,14 @@ class InputRange:
         kernel are learnt, they say how far the function is known: half a length scale, but not more
         than the whole range for an input that the kernel sees as its normal score. If the width was
         given, the smaller of both. Infinite for inputs on which a linear model hardly depends.
+    effects : tuple of SharedEffect
+        Effects of the values of an input, which are unknown for other values.
     """
 
     low: np.ndarray
     high: np.ndarray
     margin: np.ndarray
+    effects: tuple[SharedEffect, ...] = ()
 
     @classmethod
     def from_rows(cls, X: np.ndarray, kernel: KernelChoice, columns: np.ndarray) -> InputRange:

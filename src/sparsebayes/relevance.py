@@ -16,11 +16,13 @@ import numpy as np
 from scipy.sparse import issparse
 
 from ._array import to_numpy
+from .data import Data, share_of_near_copies
+from .fitting import Fit, Note
 from .kernels import is_option
+from .posterior import SharedEffect, shared_effects
 from .predict import InputRange
 
 if TYPE_CHECKING:
-    from .fitting import Fit
     from .labels import LabelFit
     from .problem import CandidateProblem
 
@@ -30,6 +32,7 @@ MOST_ROWS = 500  # training rows that represent the distribution of the inputs
 _LEAST_ROWS = 64
 _MATTERS = 0.01  # relevance from which a linear function is said to depend on an input
 _SURELY_NOT = 0.005  # relevance of few rows below which more of them are not looked at
+_MANY_COPIES = 0.2  # share of near copies from which a fit warns
 _WORK = 4e8  # products that may be spent: rows x functions x inputs, for each input
 
 
@@ -51,11 +54,40 @@ def with_inputs(fit: F, problem: CandidateProblem, *, linear: bool, pooled: bool
     if is_option(problem.spec.family, "precomputed"):
         return fit
     relevance, input_range = _relevance(fit, problem, linear, pooled), None
+    notes: tuple[Note, ...] = ()
     if isinstance(data.X, np.ndarray):
         matters = np.flatnonzero(relevance >= _MATTERS)
         input_range = InputRange.from_rows(data.X[data.used], fit.kernel, matters)
+        if isinstance(fit, Fit):
+            input_range = replace(input_range, effects=_effects(fit, data, matters))
+        notes = _copy_notes(data)
     attributes = {**fit.attributes, "feature_relevance_": relevance}
-    return replace(fit, input_range=input_range, attributes=attributes)
+    return replace(fit, input_range=input_range, attributes=attributes, notes=(*fit.notes, *notes))
+
+
+def _copy_notes(data: Data) -> tuple[Note, ...]:
+    """Return the warning of rows that copy others up to small changes, where there are many."""
+    share = share_of_near_copies(data)
+    if share <= _MANY_COPIES:
+        return ()
+    message = (
+        f"{100 * share:.0f} % of the rows are nearly equal to another row, in the inputs and in "
+        "the target. If these are copies, as oversampling and augmentation make them, they share "
+        "their noise, and the error bars are too narrow: fit one row of each."
+    )
+    return (Note(message),)
+
+
+def _effects(fit: Fit, data: Data, columns: np.ndarray) -> tuple[SharedEffect, ...]:
+    """Return the effects that rows with the same value of one of these inputs share.
+
+    The process of a given width may be far from the data, and says nothing about them.
+    """
+    kernel, noise, used = fit.kernel.kernel, fit.kernel.noise_to_signal, data.used
+    if kernel is None or not fit.kernel.learnt or not noise > 0.0:
+        return ()
+    weight = data.counts if data.likelihood_weight is None else data.likelihood_weight
+    return shared_effects(kernel, data.X[used], data.y[used], weight[used], noise, columns)
 
 
 def _relevance(fit: F, problem: CandidateProblem, linear: bool, pooled: bool) -> np.ndarray:

@@ -65,10 +65,23 @@ def test_repetition_and_weights_say_the_same():
     np.testing.assert_allclose(one.lack(new), other.lack(new), atol=1e-9)
 
 
-def test_rows_without_a_gap_and_functions_beyond_the_limit_are_not_compared():
+def test_rough_kernels_need_more_functions_than_there_are():
+    rng = np.random.default_rng(0)
+    rough, X, new = StationaryKernel("laplacian", 0.5), with_gap(200), rng.uniform(-3, 3, (300, 2))
+    explored = Explored.from_rows(rough, X, np.ones(200), None, NOISE)
+    assert len(explored.root) == added._MOST_CENTRES
+    inverse = np.linalg.inv(rough.bind(X)(X) + NOISE * np.eye(200))
+    typical = np.sort(1.0 / np.diag(inverse) - NOISE)[179]
+    k = rough.bind(X)(new)
+    expected = np.maximum(1.0 - np.einsum("ij,ij->i", k @ inverse, k) - typical, 0.0)
+    assert np.max(expected) > 0.3
+    np.testing.assert_allclose(explored.lack(new), expected, atol=0.5 * NOISE)
+
+
+def test_rows_without_a_gap_and_rows_that_are_hardly_known_are_not_compared():
     X = np.random.default_rng(0).uniform(-2.0, 2.0, (200, 2))
     assert Explored.from_rows(KERNEL, X, np.ones(200), None, NOISE) is None
-    rough = StationaryKernel("rbf", 1e4)  # every row would need a function of its own
+    rough = StationaryKernel("rbf", 1e4)  # a row says nothing about the others
     assert Explored.from_rows(rough, with_gap(200), np.ones(200), None, NOISE) is None
 
 

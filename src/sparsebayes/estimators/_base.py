@@ -380,7 +380,8 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         if isinstance(self.posterior_.form, Dense | BlockLowRank):
             parts = None
         else:
-            parts = mixture(self._fitted.predictor, dense_rows(self, checked_rows(self, X)))
+            fit, rows = self._fitted, dense_rows(self, checked_rows(self, X))
+            parts = mixture(fit.predictor, fit.predictive_noise, rows)
         if parts is not None:
             return parts
         mean, std = self.predict(X, return_std=True)

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from .._array import RandomState
-from .._warn import OutsideRange
+from .._warn import NewValues, OutsideRange
 from ..callbacks import Budget, Reporter
 from ..data import is_list_of_arrays
 from ..designs import Design
@@ -113,8 +113,9 @@ class SparseEstimator(CallbackSupportMixin, Summary):
     warp : {"auto", True, False}
         Append normal scores of the inputs (ranks mapped to quantiles of the normal distribution) as
         further inputs of the kernel, with their own length scales. ``"auto"`` does so for skewed or
-        heavy-tailed inputs, True for all inputs with ten or more distinct values. Normal scores
-        require learnt length scales (a gamma of ``"auto"``, ``"ard"`` or ``"evidence"``).
+        heavy-tailed inputs, and with 100 rows for each input for all that are far from normal. True
+        does so for all inputs with ten or more distinct values. Normal scores require learnt length
+        scales (a gamma of ``"auto"``, ``"ard"`` or ``"evidence"``).
     fit_intercept : bool
         Add a constant. Its prior is flat, and predictions include its uncertainty.
     max_iter : int
@@ -321,17 +322,29 @@ def dense_rows(model: SparseEstimator, X: Any, rows: Any = slice(None)) -> Any:
 
 
 def warn_outside(model: SparseEstimator, X: Any) -> None:
-    """Warn of rows outside the range of the training rows in an input that matters."""
+    """Warn of rows whose inputs are outside the range, or the values, of the training rows."""
     input_range = model._fitted.input_range
-    position = None if input_range is None or issparse(X) else input_range.rows_outside(X)
-    if input_range is None or position is None:
+    if input_range is None or issparse(X):
+        return
+    for effect in input_range.effects:
+        n_new = int(np.sum(effect.is_new(X)))
+        if n_new:
+            name = _input_name(model, effect.column)
+            warn(NewValues(f"{n_new} of {len(X)}", effect.column, name, effect.ratio))
+            break
+    position = input_range.rows_outside(X)
+    if position is None:
         return
     row, j, n_rows = position
-    names = feature_names(model)
-    name = f"input {j}" if names is None else repr(names[j])
     values = (X[row, j], input_range.low[j], input_range.high[j])
-    rows = f"{n_rows} of {len(X)}"
-    warn(OutsideRange(rows, row, j, name, values, model._extrapolation_risk))
+    rows, risk = f"{n_rows} of {len(X)}", model._extrapolation_risk
+    warn(OutsideRange(rows, row, j, _input_name(model, j), values, risk))
+
+
+def _input_name(model: SparseEstimator, column: int) -> str:
+    """Return the name of an input, for warnings."""
+    names = feature_names(model)
+    return f"input {column}" if names is None else repr(names[column])
 
 
 def nearest_candidates(

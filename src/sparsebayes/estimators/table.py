@@ -20,7 +20,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from .._array import RandomState
-from .._warn import OutsideRange
+from .._warn import NewValues, OutsideRange
 from ..fitting import ConstantTarget
 from ..models import CLASSES, REGRESSION, ModelChoice, choices, choose
 from ..posterior.predictive import LocationScale, Predictive, Substituted
@@ -118,12 +118,13 @@ def _warns_once(method: Callable[..., Any]) -> Callable[..., Any]:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             result = method(self, *args, **kwargs)
-        reported = False
+        reported: set[type] = set()
         for message in {str(entry.message): entry.message for entry in caught}.values():
-            if not isinstance(message, OutsideRange):
+            if not isinstance(message, OutsideRange | NewValues):
                 warn(message)
-            elif not reported:  # each member of a mixture and each copy of a row has its own
-                reported, scaler, j = True, self.estimator_[0], message.column
+            elif type(message) not in reported:  # each member and each copy of a row has its own
+                reported.add(type(message))
+                scaler, j = self.estimator_[0], message.column
                 name = str(self.get_feature_names_out()[j])
                 warn(message.before_scaling(name, scaler.mean_[j], scaler.scale_[j]))
         return result

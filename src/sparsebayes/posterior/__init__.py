@@ -33,6 +33,7 @@ from .covariance import (
 from .gaussian import Posterior, augmented_triangle, average_models, gaussian_posterior, revise
 from .laplace import laplace_posterior, likelihood_slopes, log_likelihood
 from .leave_one_out import LeaveOneOut, LooPredictions
+from .shared import SharedEffect, shared_effects
 
 __all__ = [
     "AddedVariance",
@@ -52,6 +53,7 @@ __all__ = [
     "Posterior",
     "ResidualProcess",
     "Revised",
+    "SharedEffect",
     "Unlike",
     "augmented_triangle",
     "average_models",
@@ -61,4 +63,5 @@ __all__ = [
     "log_likelihood",
     "process_variance",
     "revise",
+    "shared_effects",
 ]

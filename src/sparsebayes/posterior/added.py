@@ -222,7 +222,8 @@ class Explored:
 
     Given noisy observations at all training rows, a process of unit variance has the variance
     r(x) = 1 - |R'k(x)|^2, where k are kernel functions at some of the rows: as many as represent
-    the process at the rows up to a share of the noise.
+    the process at the rows up to a share of the noise, or 128. What they leave out at a row is
+    further noise of that row (the fully independent training conditional, FITC).
 
     The variance that a sparse model claims is right for rows like the training rows, because its
     noise and its calibration include what it does not represent there. So a new row counts as
@@ -264,9 +265,9 @@ class Explored:
     ) -> Explored | None:
         """Return how well the rows X determine the process.
 
-        None where more than a few functions would be needed, where even training rows that are left
-        out are hardly known, and where the rows leave no gap between them: midway between any two
-        of the functions it is known up to a share of the noise.
+        None where even training rows that are left out are hardly known, and where the rows leave
+        no gap between them: midway between any two of the functions it is known up to a share of
+        the noise.
 
         Parameters
         ----------
@@ -285,13 +286,13 @@ class Explored:
         left_over = _LEFT_OVER * min(noise, 1.0)
         X, inverse, F, pivots = distinct_functions(kernel, X, left_over)
         residual = np.maximum(1.0 - np.einsum("ij,ij->j", F, F), 0.0)
-        if np.mean(residual) > left_over:
-            return None
-        values, vectors = np.linalg.eigh((F * np.bincount(inverse, count * p)) @ F.T)
-        share = np.maximum(values, 0.0) / (noise + np.maximum(values, 0.0))
-        spread = ((1.0 - share) @ np.square(vectors.T @ F))[inverse]
-        rest = np.maximum(1.0 - p * np.minimum(count, 1.0) * spread / noise, _EPS)
-        typical = _quantile(spread / rest + residual[inverse], count, _TYPICAL)
+        weight = np.bincount(inverse, count * p)
+        values, vectors = np.linalg.eigh((F * (weight / (noise + weight * residual))) @ F.T)
+        share = np.maximum(values, 0.0) / (1.0 + np.maximum(values, 0.0))
+        residual, spread = residual[inverse], ((1.0 - share) @ np.square(vectors.T @ F))[inverse]
+        single = p * np.minimum(count, 1.0)
+        rest = np.maximum(1.0 - single * spread / (noise + single * residual), _EPS)
+        typical = _quantile(spread / rest + residual, count, _TYPICAL)
         if typical > 1.0 - noise:  # what could be added is less than the noise
             return None
         root = solve_triangular(F[:, pivots], vectors * np.sqrt(share), check_finite=False)
