@@ -303,6 +303,7 @@ def local_fit(
         chosen = path.path.design.basis(np.arange(k)).functions
         L = gp_root(path.kernel_matrix[:k, :k])
     single = 8e-6 * len(y) * (X.shape[1] + k) > problem.cache_size
+    all_rows = all_rows or precision is not None
     sampled = len(y) > _LOO_ROWS and not all_rows and len(y) == data.n_rows
     search = neighbour_process(
         chosen,

@@ -25,7 +25,7 @@ from ._array import to_numpy
 from .data import Data
 from .fitting import Fit, Method, NoiseSpec
 from .kernels import is_option
-from .posterior.leave_one_out import Calibration, LooPredictions
+from .posterior.leave_one_out import Calibration, LeaveOneOut, LooPredictions
 from .posterior.noise import (
     MOST_ROWS,
     WORTH,
@@ -102,11 +102,16 @@ def solve_round(method: Method, problem: Problem) -> Round:
     if method.frees_intercept and intercept_runs_away(problem, fit):
         problem = replace(problem, hold_intercept=True)
         fit = method.refit(problem)
-    precision = problem.rows.precision
-    if fit.loo is not None and precision is not None:
-        loo = fit.loo._replace(precision=precision, weight=fit.loo.weight / precision)
-        fit = replace(fit, loo=loo)
+    if fit.loo is not None:
+        fit = replace(fit, loo=_with_precision(fit.loo, problem.rows))
     return Round(problem, fit)
+
+
+def _with_precision(loo: LooPredictions, data: Data) -> LooPredictions:
+    """Return leave-one-out predictions with the count and the precision of each row apart."""
+    if data.precision is None:
+        return loo
+    return loo._replace(precision=data.precision, weight=loo.weight / data.precision)
 
 
 def intercept_runs_away(problem: Problem, fit: Fit) -> bool:
@@ -179,26 +184,29 @@ def with_noise_of_weights(last: Round) -> Round:
     the weight, its variance is that of a row of mean weight. But if residuals are the smaller the
     larger the weight is, so that they contradict an equal noise, it is the mean over the rows, at
     most that of the squared residuals. The posterior keeps the noise of a row of mean weight, which
-    its evidence is of.
+    its evidence is of. Where the posterior is not Gaussian, the leave-one-out residuals are those
+    of a Gaussian with the same mean and variance.
     """
-    loo, precision = last.loo, last.problem.rows.precision
-    if precision is None or loo.gap.ndim > 1:
+    fit, data = last.fit, last.problem.rows
+    if data.precision is None:
         return last
+    loo = fit.loo
+    if loo is None:
+        job = LeaveOneOut(fit.model.basis, fit.posterior, fit.model.added)
+        with np.errstate(over="ignore", invalid="ignore"):  # as below
+            loo = _with_precision(data.reduce(job), data)
+    weight, precision = loo.weight, data.precision
     with np.errstate(all="ignore"):  # a score that is no number is not large
-        excess = loo.weight * np.square(loo.residual) * (1.0 - precision)
-        score = np.sum(excess) / np.sqrt(np.sum(np.square(excess)))
-    if not score > _BY_CHANCE:
-        return last
-    counted = loo.weight > 0.0
-    weight, square = loo.weight[counted], np.square(loo.residual[counted])
-    # Weights over many powers of ten promise more noise for some rows than there is error.
-    ratio: float = np.average(1.0 / precision[counted], weights=weight)
-    ratio = float(min(ratio, np.average(square, weights=weight) / loo.fitted_noise))
-    if not ratio > 1.0:
-        return last
-    level = ratio * float(loo.fitted_noise)
-    loo = loo._replace(fitted_noise=level, precision=ratio * precision)
-    return replace(last, fit=replace(last.fit, noise=Noise(level), loo=loo))
+        # Without a row of leverage 1 nothing is known there, and its residual says nothing.
+        square = np.where(loo.has_rest, np.square(loo.residual), 0.0)
+        excess = ((weight * (1.0 - precision)) * square.T).T
+        score = np.sum(excess, axis=0) / np.sqrt(np.sum(np.square(excess), axis=0))
+        # Weights over many powers of ten promise more noise for some rows than there is error.
+        error = weight @ square / (weight @ loo.has_rest) / loo.fitted_noise
+        counted = weight > 0.0
+        ratio = np.minimum(np.average(1.0 / precision[counted], weights=weight[counted]), error)
+    ratio = np.where((score > _BY_CHANCE) & (ratio > 1.0), ratio, 1.0)[()]
+    return replace(last, fit=replace(fit, noise=fit.noise.scaled(ratio)))
 
 
 def input_noise(first: Round, refit: Callable[[Data, Fit], Round] | None) -> Round:
@@ -377,19 +385,20 @@ def _around_function(last: Round, tail: Tail) -> Tail:
 
 def settled(method: Method, last: Round) -> Fit:
     """Return the fit of the last round, with its noise and evidence in their final form."""
-    fit, loo, precision = last.fit, last.loo, last.problem.rows.precision
-    if loo.gap.ndim == 1:
+    fit, loo, data = last.fit, last.fit.loo, last.problem.rows
+    if loo is not None and loo.gap.ndim == 1:
         fit = replace(
             fit, conformal=Calibration.from_residuals(loo.residual / last.std, loo.weight)
         )
-    if precision is not None and not method.noise.robust:
-        counted = loo.weight > 0
-        fit = _shifted(fit, 0.5 * float(loo.weight[counted] @ np.log(precision[counted])))
+    if data.precision is not None and not method.noise.robust:
+        n_outputs = data.y[:1].size
+        logs = data.counts[data.used] @ np.log(data.precision[data.used])
+        fit = _shifted(fit, 0.5 * n_outputs * float(logs))
     noise, model = fit.noise, fit.model
     if noise.model is not None:
         at_rows = _noise_at_rows(last, noise.model)
         return replace(fit, noise=replace(noise, at_rows=at_rows))
-    if loo.noise is not None:
+    if loo is not None and loo.noise is not None:
         if np.ndim(loo.noise):
             noise = replace(noise, at_rows=loo.noise)
         model = model.with_posterior(replace(model.posterior, noise_variance=noise.level))

@@ -89,9 +89,11 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
         problem = with_kernel(method, problem)
     last = solve_round(method, problem)
     if last.fit.loo is None:  # not a Gaussian posterior, or one of independent weights
+        last = with_noise_of_weights(last) if noise.learnt else last
+        fit = settled(method, last)
         if problem.purpose == "fit":
-            _check_variances(problem.rows, last.fit)
-        return _with_factors_note(last.problem, last.fit)
+            _check_variances(problem.rows, fit)
+        return _with_factors_note(last.problem, fit)
     if noise.learnt and not noise.one_level and not 0.0 < last.loo.fitted_noise < np.inf:
         raise ValueError(
             "y is too large or too small: squared residuals overflow or underflow float64. "

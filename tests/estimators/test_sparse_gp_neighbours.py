@@ -9,7 +9,7 @@ import skops.io as sio
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from sparsebayes import SparseGPRegressor
+from sparsebayes import SparseGPRegressor, gaussian_process
 from sparsebayes.solvers.gp import cells as cells_module
 from sparsebayes.solvers.gp import neighbour_scales
 from sparsebayes.solvers.gp.neighbours import NeighbourProcess
@@ -303,3 +303,15 @@ def test_saved_models_predict_and_leave_out_the_same():
 
     loaded = sio.loads(sio.dumps(model), trusted=sparsebayes.TRUSTED_TYPES)
     np.testing.assert_allclose(loaded.predict(X), model.predict(X), rtol=1e-12)
+
+
+def test_weights_of_more_rows_than_are_left_out(monkeypatch):
+    # The rows of a sample have no precision in the order of the rows: it ended in an error.
+    monkeypatch.setattr(gaussian_process, "_LOO_ROWS", 50)
+    rng = np.random.default_rng(0)
+    X, weight = rng.uniform(-3.0, 3.0, (120, 1)), rng.uniform(0.3, 3.0, 120)
+    y = np.sin(2.0 * X[:, 0]) + 0.1 * rng.standard_normal(120)
+    model = SparseGPRegressor("rbf", gamma=1.0, neighbours=8, max_terms=3)
+    model.fit(X, y, sample_weight=weight)
+    assert len(model.loo_.residuals) == 120
+    assert 0.003 < model.noise_variance_ < 0.03

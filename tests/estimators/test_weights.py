@@ -7,6 +7,7 @@ import warnings
 import dask.array as da
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 from sklearn.base import clone, is_classifier
 from sklearn.datasets import load_diabetes, load_iris, make_friedman1
 from sklearn.ensemble import AdaBoostClassifier, BaggingRegressor
@@ -15,6 +16,7 @@ from sklearn.utils.validation import has_fit_parameter
 import sparsebayes as sb
 from sparsebayes.data import merged_weights
 from sparsebayes.designs.candidates import different_rows
+from sparsebayes.posterior import ModelAverage
 from sparsebayes.rows import row_hashes
 from tests import registry
 
@@ -88,6 +90,56 @@ def test_whole_weights_stay_counts_however_few():
         warnings.filterwarnings("ignore", "The target is constant")
         two = sb.RVMRegressor("rbf", gamma="scale").fit(X, y, sample_weight=[0, 2, 0, 0, 0])
     assert two.predict(X) == pytest.approx(y[1])
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        sb.RVMRegressor(kernel=None),
+        sb.RVMRegressor("rbf", gamma=0.5),
+        sb.ForwardRegressor(kernel=None),
+    ],
+    ids=registry.label,
+)
+@pytest.mark.parametrize("precise", [False, True])
+def test_equal_targets_with_weights_are_each_fitted_as_one_is(model, precise):
+    # Weights of several targets ended in an error of broadcasting.
+    rng = np.random.default_rng(0)
+    X, weight = rng.uniform(-1.0, 1.0, (120, 2)), rng.uniform(0.2, 5.0, 120)
+    noise = 0.2 / np.sqrt(weight) if precise else 0.2
+    y = X[:, 0] - X[:, 1] + noise * rng.standard_normal(120)
+    one = clone(model).fit(X, y, sample_weight=weight)
+    two = clone(model).fit(X, np.column_stack([y, y]), sample_weight=weight)
+    np.testing.assert_allclose(two.log_evidence_, 2.0 * one.log_evidence_, rtol=1e-3)
+    np.testing.assert_allclose(two.noise_variance_, one.noise_variance_, rtol=1e-2)
+    _, std = one.predict(X, return_std=True)
+    np.testing.assert_allclose(two.predict(X, return_std=True)[1].T, [std, std], rtol=0.1)
+
+
+def test_a_fold_without_the_row_of_nearly_all_the_weight_is_not_fitted():
+    # Its rows are less than one observation, and their number was the argument of a logarithm.
+    rng = np.random.default_rng(0)
+    X, weight = rng.uniform(-1.0, 1.0, (12, 3)), np.append(np.ones(11), 1e3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        model = sb.RVMRegressor().fit(X, rng.standard_normal(12), sample_weight=weight)
+    assert np.all(np.isfinite(model.predict(X, return_std=True)[1]))
+
+
+def test_the_evidence_of_an_average_over_models_is_that_of_the_weighted_rows():
+    rng = np.random.default_rng(0)
+    X, weight = rng.standard_normal((80, 3)), rng.uniform(1.0, 5.0, 80)
+    y = X[:, 0] + 0.3 * rng.standard_normal(80)
+    model = sb.GroupSpikeSlabRegressor(
+        slab_variance=1.0, inclusion_prior=1.0 - 1e-9, fit_intercept=False
+    )
+    model.fit(X, y, sample_weight=weight)
+    assert isinstance(model.posterior_.form, ModelAverage)
+    precision = weight / np.mean(weight)
+    covariance = X @ X.T + model.noise_variance_ * np.diag(1.0 / precision)
+    # The evidence is an average over the noise, and the hyperparameters are at its maximum.
+    dense = multivariate_normal.logpdf(y, np.zeros(80), covariance)
+    assert abs(model.log_evidence_ - dense) < 1.0
 
 
 @pytest.mark.parametrize("model", MODELS, ids=registry.label)

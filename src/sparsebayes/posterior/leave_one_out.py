@@ -71,6 +71,11 @@ class LooPredictions(NamedTuple):
         return np.maximum(1.0 - h, _EPS)
 
     @property
+    def has_rest(self) -> np.ndarray:
+        """Rows whose 1 - h is positive beyond rounding: other rows predict them."""
+        return self.rest > _EPS
+
+    @property
     def residual(self) -> np.ndarray:
         """y less the prediction without the row."""
         return self.gap / self.rest
@@ -80,8 +85,11 @@ class LooPredictions(NamedTuple):
         """The noise variance of an observation at each row; infinite beyond float64."""
         if self.noise is not None:
             return self.noise
+        precision = np.asarray(self.precision)
+        if np.ndim(self.fitted_noise):
+            precision = precision[..., None]
         with np.errstate(over="ignore"):
-            return self.fitted_noise / self.precision
+            return self.fitted_noise / precision
 
     @property
     def variance(self) -> np.ndarray:
