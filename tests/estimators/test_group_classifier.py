@@ -8,6 +8,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 
+from sparsebayes.estimators import group_classifier
 from sparsebayes.estimators.group_classifier import GroupSpikeSlabClassifier, _ClusterWatch
 from sparsebayes.estimators.rvm_classifier import RVMClassifier
 from tests.label_helpers import uncalibrated
@@ -28,6 +29,24 @@ def test_finds_the_group_and_the_weights():
     np.testing.assert_allclose(model.coef_[0, :3], [1.5, -1.0, 1.0], atol=0.5)
     assert model.intercept_[0] + model.coef_[0] @ np.full(24, 2.0) == pytest.approx(0.5, abs=0.4)
     assert model.transform(X).shape == (300, 3)
+
+
+def test_folds_whose_sites_cycle_end_early(monkeypatch):
+    rng = np.random.default_rng(2)
+    X = rng.standard_normal((20, 20))[rng.integers(20, size=40)]
+    y = X[:, 0] + X[:, 1] + 0.2 * rng.standard_normal(40) > 0
+    runs, run = [], group_classifier.run
+    monkeypatch.setattr(
+        group_classifier,
+        "run",
+        lambda *args, **options: runs.append(run(*args, **options)) or runs[-1],
+    )
+    with pytest.warns(ConvergenceWarning, match="cycling"):
+        model = GroupSpikeSlabClassifier().fit(X, y, 10.0 ** rng.uniform(-8, 8, 40))
+    assert runs[0].n_iter == model.n_iter_ > 300
+    assert len(runs) > 5
+    assert max(fold.n_iter for fold in runs[1:]) < 100
+    assert np.all(np.isfinite(model.predict_proba(X)))
 
 
 def test_probabilities_are_calibrated():
@@ -184,3 +203,15 @@ def test_a_run_ends_where_its_clusters_stay_too_large():
     assert watch.exceeded
     state.sites.exceeds_cluster_limit = False
     assert not watch(100, None, state)
+
+
+def test_learning_starts_near_its_end_where_one_row_has_nearly_all_the_weight():
+    # That row is the mean of the rows, and a slab in units of the variance around it took 76 steps.
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (30, 6))
+    y = X[:, 0] + 0.3 * rng.standard_normal(30) > 0.0
+    weight = np.r_[60.0, 0.3, 0.3, np.full(27, 1e-4)]
+    model = GroupSpikeSlabClassifier().fit(X, y, sample_weight=weight)
+    assert model.converged_
+    assert model.n_iter_ < 30
+    assert 0.2 < model.history_["slab_variance"][0] / model.slab_variance_[0] < 5.0

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.special import expit, logit, logsumexp
+from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.group import calibration_draw
 from sparsebayes import GroupSpikeSlabRegressor
@@ -87,6 +88,16 @@ def test_with_more_columns_than_rows_runs_at_several_noise_variances_are_average
     np.testing.assert_allclose(model.log_evidence_, logsumexp(total), atol=1e-5)
     np.testing.assert_allclose(model.inclusion_probability_, weight @ inclusion, atol=1e-5)
     np.testing.assert_allclose(model.noise_variance_, weight @ noises, rtol=1e-5)
+
+
+def test_average_over_noise_variances_without_settled_sites_has_not_converged():
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((13, 40))[rng.integers(13, size=20)]
+    y = np.round(10.0 * np.sin(X[:, 0] + X[:, 1]) + 2.0 * rng.standard_normal(20))
+    with pytest.warns(ConvergenceWarning, match="at noise variances of weight"):
+        model = GroupSpikeSlabRegressor().fit(X, y)
+    assert (model.converged_, model.stop_reason_) == (False, "cycling")
+    assert model.runs_["converged"][model.runs_["kept"]].all()  # the search itself has
 
 
 @pytest.mark.parametrize("width", [6, 40])

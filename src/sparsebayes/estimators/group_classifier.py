@@ -44,6 +44,7 @@ _FIRST_CHECK, _CHECK = 60, 20
 _LIGHT = 1e-5  # of a label, or of all labels if that is less: weight of all rows that are left out
 _LEAST_CHANGE = 1e-3  # of the evidence of a model, at which its row sites have been fitted
 _FOLD_STEPS = 200  # of EP in a fold; sites that have not settled by then cycle
+_FOLD_ROUNDS = 3  # of EP in a fold in which no sites have settled, after which they cycle
 _START_VARIANCE = 4.0  # of the latent function under the prior that learning starts from
 
 
@@ -95,6 +96,20 @@ class _ClusterWatch:
             exceeds = state.sites.exceeds_cluster_limit
             self.exceeded, self._at_last_check = exceeds and self._at_last_check, exceeds
         return stopped or self.exceeded
+
+
+def _until_cycle(callback: StepCallback[State] | None) -> StepCallback[State]:
+    """Return a callback that ends a run of a fold as soon as its sites cycle."""
+
+    def end(iteration: int, info: Any, state: State) -> bool:
+        stopped = callback is not None and bool(callback(iteration, info, state))
+        return stopped or _cycles(state)
+
+    return end
+
+
+def _cycles(state: State) -> bool:
+    return state.learning.rounds_without_progress >= _FOLD_ROUNDS
 
 
 class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
@@ -205,15 +220,18 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         runs: list[Result] = []
         enumerated: list[Enumeration] = []
         with problem.progress(limit * len(problem.positive)) as progress:
+            callback = _until_cycle(progress) if problem.purpose == "fold" else progress
             for c in problem.positive:
                 t = np.where(codes == c, 1.0, -1.0)
                 solver = self._solver(groups, basis, design, weight, t, tol)
-                watch = _ClusterWatch(progress)
+                watch = _ClusterWatch(callback)
                 result = run(solver, design, t, max_iter=limit, callback=watch)
                 if watch.exceeded or result.state.sites.exceeds_cluster_limit:
                     solver = self._solver(groups, basis, design, weight, t, tol, large=False)
-                    result = run(solver, design, t, max_iter=limit, callback=progress)
-                state = result.state
+                    result = run(solver, design, t, max_iter=limit, callback=callback)
+                state, most = result.state, int(self.max_joint_groups)
+                if problem.purpose == "fold" and _cycles(state):
+                    most = 0  # models around sites that mean little
                 runs.append(problem.within_budget(result))
                 enumerated.append(
                     enumerate_undecided_groups(
@@ -221,7 +239,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
                         state.sites,
                         state.marginals,
                         solver.posterior(state, design, t),
-                        int(self.max_joint_groups),
+                        most,
                         precision=state.copies * state.tau,
                         log_constant=log_likelihood_constant(state, t),
                         target=state.eta / state.tau,
@@ -265,7 +283,10 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
             margin = 0.5 / G
             p0 = float(np.clip(0.25 * n_rows / d, margin, max(0.5, margin)))
         if v0 is None:
-            total = float(np.sum(rows.sqnorms()[:d])) / n_rows
+            # A row that weighs next to nothing counts too: a row of nearly all the weight is the
+            # mean of the rows, from which the columns do not vary.
+            spread = rows if weight is None else design.weighted(np.maximum(weight, 1.0))
+            total = float(np.sum(spread.sqnorms()[:d])) / spread.n_observations
             v0 = _START_VARIANCE / (np.mean(p0) * total) if total > 0 else 1.0
         p0, v0 = with_always(groups, rows, p0, v0, n_rows)
         group_of, clusters = groups.group_of, None

@@ -55,6 +55,7 @@ _WIDE = 100.0  # times the power of the target: what a column that is always in 
 _HELD = 1e9  # bytes of X in float64 up to which it is held in memory
 _TYPES = [np.float64, np.float32, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.bool_]
 _MISSING = 0.5  # groups expected among the columns left out
+_UNSETTLED = 0.01  # weight of noise variances whose evidence may be wrong by several nats
 _CLOSE = 5.0  # nats: fixed points closer than this cannot be told apart by the EP evidence
 
 PerGroup = float | np.ndarray  # a hyperparameter of all groups, or of each
@@ -608,8 +609,19 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         with np.errstate(over="ignore", under="ignore"):
             slab = fields["history"]["slab_variance"] * unit * unit
         fields["history"] = {**fields["history"], "slab_variance": slab}
+        notes = _ep_notes(problem.reporter.name, runs)
         if weighed_all:
             fields |= {"converged": True, "stop_reason": StopReason.CONVERGED}
+            notes = ()
+        elif fields["converged"] and enumerated.unsettled > _UNSETTLED:
+            fields |= {"converged": False, "stop_reason": StopReason.CYCLING}
+            message = (
+                f"EP of {problem.reporter.name} has not converged at noise variances of weight "
+                f"{enumerated.unsettled:.2g}, over which the fit averages. log_evidence_ and "
+                "the inclusion probabilities are uncertain. Pass noise_variance, or compare with "
+                "inference='gibbs'."
+            )
+            notes = (Note(message, ConvergenceWarning), *notes)
         weighed = weighed_models(groups, enumerated.models, problem.design.columns)
         return column_fit(
             problem,
@@ -624,7 +636,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
                 "inclusion_probability_": enumerated.inclusion,
             },
             extra={"factors": weighed},
-            notes=() if weighed_all else _ep_notes(problem.reporter.name, runs),
+            notes=notes,
             **fields,
         )
 

@@ -44,6 +44,7 @@ class Average(NamedTuple):
     mixture: ModelMixture
     log_evidence: float  # without the constant of the likelihood, but for labels
     noise_factor: float  # posterior mean of sigma2, over its mode
+    unsettled: float = 0.0  # weight of the noise variances at which EP has not settled
 
 
 def average_hyperparameters(
@@ -119,7 +120,7 @@ def average_hyperparameters(
 
 
 def merge_averages(
-    averages: Sequence[Average], log_weight: np.ndarray, noise: np.ndarray
+    averages: Sequence[Average], log_weight: np.ndarray, noise: np.ndarray, settled: np.ndarray
 ) -> Average:
     """Return the sum of averages at several noise variances, over the same groups.
 
@@ -131,6 +132,8 @@ def merge_averages(
         Their log weights, with the whole evidence in them.
     noise : array of shape (n_averages,)
         The noise variances.
+    settled : array of bool of shape (n_averages,)
+        Whether EP has settled at each of them.
     """
     total = float(logsumexp(log_weight))
     weight = np.exp(log_weight - total)
@@ -148,6 +151,7 @@ def merge_averages(
         _merged_mixture([a.mixture for a in averages], weight),
         total,
         float(weight @ noise / noise[0]),
+        float(np.sum(weight[~settled])),
     )
 
 

@@ -90,6 +90,8 @@ class Enumeration:
         First those of the enumerated groups, if there are any, then those of each other cluster.
     exact : bool
         Whether all models of all groups were weighed, so that nothing depends on EP.
+    unsettled : float
+        Weight of the noise variances at which EP has not settled.
     """
 
     inclusion: np.ndarray
@@ -97,6 +99,7 @@ class Enumeration:
     posterior: Posterior
     models: list[Models]
     exact: bool = False
+    unsettled: float = 0.0
 
 
 def enumerate_undecided_groups(
@@ -153,7 +156,7 @@ def enumerate_undecided_groups(
         posterior, variance = average_models(posterior, variance, weighed.columns, average.mixture)
     models = [average.models, *_cluster_models(sites, weighed.groups)]
     exact = models_at_mode.are_all and models_at_mode.chosen.shape[1] == ep.n_free
-    return Enumeration(average.inclusion, variance, posterior, models, exact)
+    return Enumeration(average.inclusion, variance, posterior, models, exact, average.unsettled)
 
 
 class _Approximation(NamedTuple):
@@ -280,8 +283,8 @@ def _average_runs(
         log_weight.append(average.log_evidence + log_likelihood_constant(state) + at_node.log_prior)
     # A prior as wide as that of the three nodes of the hyperprior, whatever the number of runs.
     shift = runs[0].log_prior + np.log(3.0)
-    noise = np.array([r.state.sigma2 for r in runs])
-    return merge_averages(averages, np.array(log_weight) - shift, noise)
+    noise, settled = np.array([r.state.sigma2 for r in runs]), np.array([r.settled for r in runs])
+    return merge_averages(averages, np.array(log_weight) - shift, noise, settled)
 
 
 def _with_noise(posterior: Posterior, factor: float) -> Posterior:

@@ -39,9 +39,18 @@ class NoiseRun(NamedTuple):
 
     The prior of the nodes is flat in the noise variance. The steeper one, with which the mode is
     searched for, makes up for sites of the mode alone.
+
+    Attributes
+    ----------
+    state : State
+        Where the run ended.
+    settled : bool
+        Whether its sites have settled, and those of a run left out just before it. A run that
+        takes the place of the mode has not: its noise variance is not learnt.
     """
 
     state: State
+    settled: bool = True
 
     @property
     def log_prior(self) -> float:
@@ -93,9 +102,9 @@ def noise_runs(
 
     sites = copy(mode.sites)
     sites.hyperprior = here
-    states, values = [replace(mode, sites=sites)], [objective(mode)]
+    runs, values = [NoiseRun(replace(mode, sites=sites))], [objective(mode)]
     for sign in (1.0, -1.0):
-        former = mode
+        former, settled = mode, True
         for number in range(1, _FURTHEST + 1):
             variance = float(mode.sigma2 * np.exp(sign * number * step))
             if variance <= solver.smallest_noise or over():
@@ -123,13 +132,15 @@ def noise_runs(
             if former.change > _NEAR and number >= _MOST:
                 break
             if former.change > _NEAR:
+                settled = False
                 continue  # between two places, or on the way to a better one
-            states.append(former)
+            runs.append(NoiseRun(former, settled and former.change <= at_node.tol))
+            settled = True
             values.append(value)
             best = max(values)
             if value < best - _NEGLIGIBLE or (number >= _MOST and value < best):
                 break
     first = int(np.argmax(values))
     if values[first] > values[0] + _BETTER:
-        states.insert(0, states.pop(first))
-    return [NoiseRun(x) for x in states]
+        runs.insert(0, runs.pop(first)._replace(settled=False))  # its noise is not learnt
+    return runs

@@ -298,7 +298,8 @@ def _marginals(
 
 
 def _cavity(state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    share = 1.0 - state.tau * state.s
+    # Positive, unless the variances are those before the last step of the row sites.
+    share = np.maximum(1.0 - state.tau * state.s, np.finfo(float).eps)
     return (state.f - state.s * state.eta) / share, state.s / share, share
 
 
