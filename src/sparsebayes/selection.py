@@ -107,7 +107,9 @@ def cheaper_search(
     drawn, n = former.extra["n_candidates"], path.n_rows
     if is_option(many.candidates, "auto") and problem.spec.on_rows and drawn < n:
         # Those on the path, and of the others as many as cost a fraction of the first fit.
-        more = max(0, min(drawn // 2, _ROUND_CANDIDATES) - len(path.active))
+        # A few would change little, and without any the path takes a single pass.
+        more = min(drawn // 2, _ROUND_CANDIDATES) - len(path.active)
+        more = more if 4 * more >= len(path.active) else 0
         others = np.random.default_rng(0).choice(n, more, replace=False)
         many = replace(many, candidates=np.union1d(others, path.active))
     choice = many.choice(settings.max_terms)

@@ -19,11 +19,17 @@ from sparsebayes.solvers.forward.routes import (
     gram_route,
     low_rank_route,
     triangle_route,
+    whole_path_route,
 )
 from sparsebayes.solvers.noise import Noise
 from sparsebayes.solvers.ols.selection import OrthogonalLeastSquares
 
-EXACT_ROUTES = {"columns": columns_route, "gram": gram_route, "triangle": triangle_route}
+EXACT_ROUTES = {
+    "columns": columns_route,
+    "gram": gram_route,
+    "triangle": triangle_route,
+    "whole path": whole_path_route,
+}
 
 
 def cholesky(A):
@@ -120,7 +126,8 @@ def select(solver, design, t):
 
 
 CASES = [(kind, route) for kind in KINDS for route in EXACT_ROUTES]
-CASES.remove(("tiny lam", "gram"))  # below the lam that the Gram form can bear
+for route in ("gram", "whole path"):  # below the lam that the Gram form can bear
+    CASES.remove(("tiny lam", route))
 
 
 @pytest.mark.parametrize("noise", ["fixed", "profile"])
@@ -335,6 +342,11 @@ def test_a_given_lam_too_small_for_the_gram_form_takes_another_route():
     assert isinstance(choose(DenseDesign(Phi), t, lam=1.0), GramScores)
     # As much memory as the orthogonal columns would take, 2.4 MB, it always has.
     assert isinstance(choose(DenseDesign(Phi), t, lam=1.0, memory=0.1), GramScores)
+    # All 200 may be chosen: the path is made from the triangle of which the scores are.
+    scores = choose(DenseDesign(Phi), t, lam=1.0, max_terms=200)
+    assert isinstance(scores, GramScores)
+    assert scores.triangle is not None
+    assert scores.triangle[0].n_rows == 201
     few = partial(cheapest_route, max_terms=10, passes=100)
     assert isinstance(few(DenseDesign(Phi), t, lam=1.0, memory=200.0), GramScores)
     assert isinstance(few(DenseDesign(Phi), t, lam=1.0, memory=0.1), ColumnScores)

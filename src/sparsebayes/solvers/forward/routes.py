@@ -111,11 +111,13 @@ class GramScores:
     """Scores from G = H'H, a = H't and tt = t't: C = H'h_i - sum_j C_j C_j(i)/d_j.
 
     The cost does not depend on n, but d has the relative error eps max|h|^2 / lam. With `single`
-    the products are in float32, and the scores are not `exact`.
+    the products are in float32, and the scores are not `exact`. `triangle`, if known, has the
+    same moments as the columns of the design, and the rotated target.
     """
 
     name = "gram"
     xp: ModuleType = np
+    triangle: tuple[Design, np.ndarray] | None = None
 
     def __init__(
         self,
@@ -181,10 +183,23 @@ def gram_route(
 
 def triangle_route(design: Design, t: np.ndarray) -> ColumnScores:
     """Return scores from the triangle of the columns."""
+    return ColumnScores(*compressed(design, t), route="triangle")
+
+
+def whole_path_route(design: Design, t: np.ndarray) -> GramScores:
+    """Return scores by the Gram matrix of a triangle, from which a path of all columns is made."""
+    small, z = compressed(design, t)
+    scores = gram_route(small, z)
+    scores.triangle = small, z
+    return scores
+
+
+def compressed(design: Design, t: np.ndarray) -> tuple[CompressedDesign, np.ndarray]:
+    """Return the triangle of all columns as a design, and the target rotated with it."""
     m = design.n_candidates
     R, z, rss = augmented_triangle(design, t, np.arange(m), np.zeros(m))
     R = np.asfortranarray(np.vstack([R, np.zeros((1, m))]))
-    return ColumnScores(CompressedDesign(R, design, None), with_residual(z, rss), route="triangle")
+    return CompressedDesign(R, design, design.basis(np.arange(m))), with_residual(z, rss)
 
 
 def with_residual(z: np.ndarray, rss: PerTarget) -> np.ndarray:
@@ -232,7 +247,9 @@ def cheapest_route(
 
     Otherwise they come from the columns. `memory` in megabytes limits the Gram matrix, which may
     always be as large as the orthogonal columns that it replaces, max_terms x n. `single` requests
-    float32 products, which are used only if lam is given and large enough for them.
+    float32 products, which are used only if lam is given and large enough for them. Where all
+    candidates may be chosen, their triangle is computed first: it has the Gram matrix, and the path
+    needs no further pass.
     """
     n, m = design.n_rows, design.n_candidates
     by_passes = (_KERNEL_COST if design.lazy else _READ_COST) * passes * max_terms * n * m
@@ -243,6 +260,8 @@ def cheapest_route(
         scores = gram_route(design, t, single=True, report=report)
         if lam >= scores.smallest_lam:
             return scores
+    if m <= max_terms and m < n and not single:
+        return whole_path_route(design, t)
     return gram_route(design, t, report=report)
 
 

@@ -371,7 +371,10 @@ class Forward:
             return
         assert state.best is not None
         best = state.best
-        path = Path.from_columns(design, t, np.array(best.order, dtype=np.intp))
+        source = (design, t)
+        if isinstance(state.scores, GramScores) and state.scores.triangle is not None:
+            source = state.scores.triangle
+        path = Path.from_columns(*source, np.array(best.order, dtype=np.intp))
         if isinstance(state.scores, GramScores) and state.scores.exact:
             exact = float(path.curve(best.lam, state.noise)[best.n_terms])
             inaccurate = abs(exact - best.log_evidence) > max(_CLAIM_ERROR, 1e-9 * abs(exact))
