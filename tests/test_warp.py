@@ -182,3 +182,14 @@ def test_ranks_of_all_inputs_are_uniform_and_alone():
     for ranks, x in zip(Z[:, 3:].T, X.T, strict=False):
         np.testing.assert_allclose(np.sort(ranks), (np.arange(400) + 0.5) / 400, atol=0.02)
         assert spearmanr(ranks, x).statistic > 0.999
+
+
+def test_light_tails_have_a_score_only_where_there_are_many_rows():
+    rng = np.random.default_rng(0)
+    two_values = rng.choice([-3.0, 3.0], 400) + 0.1 * rng.standard_normal(400)
+    X = np.column_stack([two_values, np.exp(rng.standard_normal(400))])
+    for n, inputs in ((150, [1]), (400, [0, 1])):
+        warp = Warp.from_rows(X[:n])
+        assert warp is not None
+        assert warp.inputs.tolist() == inputs
+        assert Warp.from_rows(X[:n], every=True).inputs.tolist() == [0, 1]

@@ -25,6 +25,10 @@ _VALUES_PER_KNOT, _MOST_KNOTS = 5, 200
 # that of a uniform input is .955 (.93 of few rows, by chance), of an exponential one .82, of a
 # lognormal one .58.
 _LINEAR = 0.93
+# A length scale more costs a nat or so. With fewer rows for each input, only inputs whose tails are
+# heavier than normal have a score: the others have no far rows. On ozone (29 rows for each input)
+# that lowers RMSE by 2 %; California (1,250) gains .9 % by scores of its coordinates.
+_ROWS_PER_INPUT = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +79,11 @@ class Warp:
         """Return the map that is learnt from rows X; None where no input needs a score.
 
         An input has a score if it has at least ten different values and is farther from a normal
-        distribution than a uniform one is; with `every`, all inputs of ten values have one.
+        distribution than a uniform one is; with `every`, all inputs of ten values have one. With
+        fewer than 100 rows for each input its tails must also be heavier than normal.
         """
         counts = np.ones(len(X)) if weight is None else weight
+        few_rows = len(X) < _ROWS_PER_INPUT * X.shape[1]
         inputs, knots, scores = [], [], []
         for j in range(X.shape[1]):
             values, which = np.unique(X[:, j], return_inverse=True)
@@ -85,7 +91,9 @@ class Warp:
                 continue
             total = np.bincount(which.ravel(), weights=counts)
             score = _normal_scores(total)
-            if not every and _is_linear(values, score, total):
+            if not every and (
+                _is_linear(values, score, total) or (few_rows and _has_light_tails(values, total))
+            ):
                 continue
             n_knots = min(_MOST_KNOTS, max(_FEWEST_VALUES, len(values) // _VALUES_PER_KNOT))
             even = np.linspace(score[0], score[-1], n_knots)
@@ -182,3 +190,10 @@ def _is_linear(values: np.ndarray, score: np.ndarray, counts: np.ndarray) -> boo
     s = score - np.average(score, weights=counts)
     squares = (counts @ (x * x)) * (counts @ (s * s))
     return bool((counts @ (x * s)) ** 2 > _LINEAR * squares)
+
+
+def _has_light_tails(values: np.ndarray, counts: np.ndarray) -> bool:
+    """Return whether the kurtosis of the values is below that of the normal distribution."""
+    x = (values - values[0]) / np.max(np.abs(values - values[0]))
+    square = (x - np.average(x, weights=counts)) ** 2
+    return bool(np.sum(counts) * (counts @ square**2) < 3.0 * (counts @ square) ** 2)
