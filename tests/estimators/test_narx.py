@@ -415,3 +415,13 @@ def test_inputs_in_no_term_may_change_as_they_like():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.predict(np.column_stack([rng.standard_normal(200), v]), y)
+
+
+def test_a_record_with_faulty_values_is_warned_of():
+    u, y = system(0, n=300, process=0.05)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        NARXRegressor(1, 2, degree=1).fit(u, y)
+    y[100] += 30.0
+    with pytest.warns(UserWarning, match="A few time steps have 9.% of the squared error"):
+        NARXRegressor(1, 2, degree=1).fit(u, y)

@@ -39,6 +39,7 @@ from ._summary import Summary, Term
 _CANDIDATES = ("polynomial", "hinge", "hysteresis", "rbf")
 _CENTRES = 200  # Gaussian candidates, spread evenly over the record
 _KNOTS = (0.1, 0.25, 0.5, 0.75, 0.9)  # quantiles at which a hinge may be
+_MOST_OF_ERROR = 0.5  # share of few time steps in the squared error from which a fit warns
 _RANGES = 10.0  # ranges of the data beyond which a simulation has diverged
 
 
@@ -274,6 +275,12 @@ class NARXRegressor(Summary):
             _, covariance, fit = finish(problem, model, False)
             covariance = equation.covariance(model)
             self._spread = spread(problem, model, covariance, False)
+        if self._spread.few_steps > _MOST_OF_ERROR:
+            warn(
+                f"A few time steps have {self._spread.few_steps:.0%} of the squared error of the "
+                "simulation, so its intervals are too wide elsewhere. Look for faulty values in "
+                "the record."
+            )
         self.refined_, self.held_back_error_ = take, errors
         self.converged_ = bool(fit.converged) and not fit.diverged and not budget.reason
         self.refused_ = [problem.functions.take([j]).names[0] for j in refused]
