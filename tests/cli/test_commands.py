@@ -476,6 +476,30 @@ def test_the_time_budget_stops_a_model_and_skips_the_rest(table, capsys, monkeyp
     assert "bayesian-ridge  skipped: --time-budget of 1 s used up" in shown
 
 
+def test_part_of_the_time_budget_is_kept_for_the_report(table, tmp_path, capsys, monkeypatch):
+    import time
+
+    from sparsebayes import RVMRegressor
+
+    seconds = []
+
+    def never_ends(*args, **kwargs):
+        started = time.perf_counter()
+        try:
+            while time.perf_counter() < started + 30:
+                time.sleep(0.01)
+        finally:
+            seconds.append(time.perf_counter() - started)
+
+    monkeypatch.setattr(RVMRegressor, "fit", never_ends)
+    command = ["compare", str(table), "--target", "y", "--cv", "2", "--time-budget", "4"]
+    report = tmp_path / "report.html"
+    assert main([*command, "--models", "baseline,linear", "--report", str(report)]) == 0
+    assert report.exists()
+    assert "used up (the rest is for the report)" in capsys.readouterr().out
+    assert sum(seconds) < 3.2  # 70 % of the budget, and what the interruption takes
+
+
 @pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN])
 def test_a_time_limit_is_told_again_where_nobody_heard_it(monkeypatch, request, handler):
     import time
@@ -564,7 +588,7 @@ def test_without_time_for_the_fit_the_report_shows_the_model_of_a_fold(
     report, n = tmp_path / "report.html", len(pd.read_csv(table))
     command = ["compare", str(table), "--target", "y", "--cv", "1", "--models", "linear"]
     partly = f"fitted to {n - round(n / 4)} of"
-    for seconds, is_partial in (("2", True), ("60", False)):
+    for seconds, is_partial in (("2.5", True), ("60", False)):
         assert main([*command, "--report", str(report), "--time-budget", seconds]) == 0
         assert (partly in capsys.readouterr().out) is is_partial
         assert (partly in report.read_text()) is is_partial

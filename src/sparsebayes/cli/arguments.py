@@ -207,6 +207,6 @@ def _several() -> argparse.ArgumentParser:
         type=float,
         default=_BUDGET,
         metavar="SECONDS",
-        help=f"time limit of the comparison (default: {_BUDGET:g})",
+        help=f"time limit, the report included (default: {_BUDGET:g})",
     )
     return group

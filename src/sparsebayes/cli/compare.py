@@ -18,6 +18,9 @@ from .tables import Table, read_table
 if TYPE_CHECKING:
     from .comparison import Fold, Score
 
+# Shares of the time budget that are kept for the figures of a report, and for the fit to all rows.
+_FIGURES, _REFIT = 0.15, 0.15
+
 _IRIS = """\
 from sklearn.datasets import load_iris
 
@@ -70,6 +73,7 @@ def compare_on(data: PreparedTable, options: argparse.Namespace) -> None:
     """Compare models on a prepared table; print a line for each, and write the report."""
     from .comparison import best, make_folds, remarks
 
+    started = time.perf_counter()
     folds = make_folds(data.y, data.task, options.cv, options.test_share, options.seed)
     # The baseline, fitted to all rows, reports how the columns are interpreted and encoded.
     baseline = data.make_model("baseline").fit(data.frame, data.target, data.weight)
@@ -80,7 +84,6 @@ def compare_on(data: PreparedTable, options: argparse.Namespace) -> None:
         f"{data.title}: {len(data.y):,} rows, {n_inputs} inputs, target {data.options.target} "
         f"({data.task}); {split}\n"
     )
-    started = time.perf_counter()
     scores = _compare_models(data, options, folds, n_inputs, started)
     winner = best(scores, data.task)
     if winner is None:
@@ -92,11 +95,12 @@ def compare_on(data: PreparedTable, options: argparse.Namespace) -> None:
         print(line)
     _hint_at_logarithm(data)
     if options.report:
-        _write_report(data, options, folds, scores, _seconds_left(options, started))
+        _write_report(data, options, folds, scores, _seconds_left(options, started, _FIGURES))
 
 
-def _seconds_left(options: argparse.Namespace, started: float) -> float:
-    return float(options.time_budget - (time.perf_counter() - started))
+def _seconds_left(options: argparse.Namespace, started: float, reserve: float) -> float:
+    """Return the seconds until only the share `reserve` of the time budget is left."""
+    return float((1.0 - reserve) * options.time_budget - (time.perf_counter() - started))
 
 
 def _compare_models(
@@ -115,9 +119,10 @@ def _compare_models(
     line = layout.line(head(data.task))
     print(f"{line}\n{'-' * len(line)}", flush=True)
     scores: list[Score] = []
+    reserve = _FIGURES + _REFIT if options.report else 0.0
     with Steps(len(candidates) * len(folds)) as steps:
         for number, choice in enumerate(candidates, start=1):
-            seconds = _seconds_left(options, started)
+            seconds = _seconds_left(options, started, reserve)
             reason = "" if names else choice.unsuited(len(folds[0][0]), n_inputs)
             if seconds <= 0:
                 reason = reason or _out_of_time(options)
@@ -221,7 +226,8 @@ def _score(
 
 
 def _out_of_time(options: argparse.Namespace) -> str:
-    return f"--time-budget of {options.time_budget:g} s used up"
+    text = f"--time-budget of {options.time_budget:g} s used up"
+    return f"{text} (the rest is for the report)" if options.report else text
 
 
 def _hint_at_logarithm(data: PreparedTable) -> None:
