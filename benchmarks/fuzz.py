@@ -455,14 +455,24 @@ def fitted_noise(model):
     return np.sqrt(model.posterior_.noise_variance)
 
 
+def integrates_intercept(model):
+    """Whether the intercept is integrated out; one that would run away is held at the mean."""
+    return model.fit_intercept and np.all(model.posterior_.offset_variance > 0.0)
+
+
 def whitened(model, X, y, weight):
-    """Functions and target in units of prior and noise, and `precisions`; None without numbers."""
+    """Functions and target in units of prior and noise, and `precisions`; None without numbers.
+
+    An intercept that is held is subtracted from the target.
+    """
     # Numbers that float64 does not have (a target of 1e-150) cannot be put into a formula.
     if np.any(np.isinf(model.weight_precision_)) or not fitted_noise(model) > 1e-150:
         return None
     Phi, scale = functions(model, X)
     weight, once = precisions(model, X, y, weight)
     root = np.sqrt(weight)
+    if model.fit_intercept and not integrates_intercept(model):
+        y = y - model.posterior_.offset
     with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
         spread = Phi / scale / np.sqrt(model.weight_precision_) / fitted_noise(model)
         t = root * (y / fitted_noise(model))
@@ -489,7 +499,7 @@ def evidence(model, X, y, weight):
     values, vectors = np.linalg.eigh(np.eye(len(t)) + spread @ spread.T)
     t, one = vectors.T @ t, vectors.T @ np.sqrt(weight)
     fit, log_det, n = t @ (t / values), np.sum(np.log(values)), float(np.sum(weight))
-    if model.fit_intercept:
+    if integrates_intercept(model):
         c, b = one @ (one / values), one @ (t / values)
         fit, log_det, n = fit - b * b / c, log_det + np.log(c), n - 1.0
     noise = 2.0 * np.log(fitted_noise(model))
@@ -582,7 +592,7 @@ def climbed(model, X, y, weight):
         return 0.0
     B, t, weight, _ = parts
     n = float(np.sum(weight))
-    if model.fit_intercept:
+    if integrates_intercept(model):
         one = np.sqrt(weight / n)
         B, t, n = B - np.outer(one, one @ B), t - one * (one @ t), n - 1.0
     if np.max(np.abs(t)) < 1e-12 * np.max(np.abs(y / fitted_noise(model))):

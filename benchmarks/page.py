@@ -160,8 +160,9 @@ def compared(section, score):
         last = "–"
         if ours and other:
             ratio, error, n = section.ratio(data, ours, other, score)
-            counts[verdict(ratio)] += 1
-            last = f"{ratio:.3f}" + ("" if math.isnan(error) else f" ± {error:.3f}") + f" ({n})"
+            if n:
+                counts[verdict(ratio)] += 1
+                last = f"{ratio:.3f}" + ("" if math.isnan(error) else f" ± {error:.3f}") + f" ({n})"
         rows.append([data, *cells, last])
     heads = [*(f"**{m}**" for m in section.ours), *section.others]
     table = markdown(["data", *heads, "best of this package / best other (splits)"], rows)
@@ -175,7 +176,8 @@ def accuracy(rows, name, score):
         return []
     table, words = compared(section, score)
     out = [
-        f"Mean {score} ± standard error over splits. Compared with the best other method: {words}.",
+        f"Mean {score} ± standard error over splits. The last column compares the best method of "
+        f"each side, chosen by these errors: {words}.",
         "",
         *table,
     ]
@@ -227,7 +229,10 @@ def tables(rows):
             [data, *(section.cell(data, m, score) for m in (ours, *section.others))]
             for data in section.data
         ]
-        out += [f"Mean {score} ± standard error over splits:", ""]
+        out += [
+            f"Mean {score} ± standard error over splits.{_incomplete(section, ours, score)}",
+            "",
+        ]
         out += markdown(["table", *heads], lines)
         lines = [
             [data, *(_short(section.mean(data, m, "CPU s")) for m in (ours, *section.others))]
@@ -236,6 +241,23 @@ def tables(rows):
         out += ["CPU seconds of a fit:", "", *markdown(["table", *heads], lines)]
         out.append(_measured(section))
     return out
+
+
+def _incomplete(section, ours, score):
+    """Return which methods have fewer tables or splits than ours, as sentences."""
+    notes = []
+    for method in section.others:
+        counts = [len(section.values(data, method, score)) for data in section.data]
+        whole = [len(section.values(data, ours, score)) for data in section.data]
+        full = sum(n == most for n, most in zip(counts, whole, strict=True))
+        if full < len(counts):
+            some = sum(map(bool, counts)) - full
+            less = f", with fewer splits on {some} of them" if some else ""
+            notes.append(f"{method} was run on {full + some} of {len(counts)} tables{less}")
+    if not notes:
+        return ""
+    rule = "The ratios above are of splits that both methods have; means of other splits differ."
+    return f" {'; '.join(notes)}. {rule}"
 
 
 def _summary(section, ours, score):
@@ -421,9 +443,10 @@ def narx(rows):
         *out,
         "Simulated systems with hysteresis: root mean square of the simulated error over the "
         "standard deviation of the output, on a new input. The element maps a displacement to a "
-        "force; in the oscillator the force with hysteresis is not observed.",
+        "force; in the oscillator the force with hysteresis is not observed. The column hysteresis "
+        'has `candidates=["polynomial", "hysteresis"]` with degree 1.',
         "",
-        *markdown(["system", *methods], lines),
+        *markdown(["system", *(f"**{m}**" for m in methods)], lines),
         _measured(settings),
     ]
 

@@ -21,6 +21,7 @@ JITTER = 1e-10  # variance without which the covariance of the function is singu
 CELLS = {
     "plain": "160 rows, 3 inputs (columns: 8), two (three) of which matter",
     "duplicates": "100 rows, each of them twice",
+    "near copies": "100 rows, each of them twice, with inputs that differ by .001",
     "bootstrap": "a bootstrap sample of the rows",
     "weights": "sample_weight uniform from .5 to 3",
     "weights 2.5": "sample_weight 2.5 for all rows",
@@ -72,7 +73,8 @@ CELLS = {
 RESHAPED = ("censored", "zero-inflated", "lognormal target")
 N_SUBJECTS, EFFECT = 20, 0.5  # of "subjects": their number, and the std of what is their own
 REPLICATED = 25  # different rows of "replicates"
-ROWS = {"30 rows": 30, "few labels": 40, "p > n": 100, "duplicates": 100, "p = n": 150}
+ROWS = {"30 rows": 30, "few labels": 40, "p > n": 100, "p = n": 150}
+ROWS |= {"duplicates": 100, "near copies": 100}
 INPUTS = {"p = n": 150, "p > n": 300}
 
 
@@ -320,14 +322,17 @@ def spoil(cell, rng, plain):
     elif cell.startswith("weights"):
         weight = rng.uniform(0.5, 3.0, n) if cell == "weights" else np.full(n, 2.5)
         return replace(plain, weight=weight)
-    elif cell in ("duplicates", "bootstrap", "sorted"):
+    elif cell in ("duplicates", "near copies", "bootstrap", "sorted"):
         rows = np.argsort(plain.X[:, 0]) if cell == "sorted" else np.tile(np.arange(n), 2)
         rows = rng.integers(0, n, n) if cell == "bootstrap" else rows
         noise = None if plain.noise is None else plain.noise[rows]
         latent = plain.posterior
         if latent is not None:
             latent = latent._replace(seen=np.unique(rows))
-        return replace(plain, X=plain.X[rows], y=plain.y[rows], noise=noise, posterior=latent)
+        X = plain.X[rows]
+        if cell == "near copies":
+            X = X + 1e-3 * rng.standard_normal(X.shape)
+        return replace(plain, X=X, y=plain.y[rows], noise=noise, posterior=latent)
     return plain
 
 

@@ -99,6 +99,29 @@ def test_tables_are_compared_on_the_splits_that_both_methods_have(tmp_path):
     assert "| CatBoost | 1 of 1 | 1 of 1 | 0.950 | 1 of 1 |" in text
 
 
+def test_a_method_with_fewer_tables_or_splits_is_named(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    runs = [("table_model", data, seed) for data in ("one", "two") for seed in (0, 1)]
+    runs += [("Other", data, seed) for data in ("one", "two") for seed in (0, 1)]
+    runs += [("EBM", "one", 0)]
+    for method, data, seed in runs:
+        scores = {"RMSE": 1.0, "NLL": 1.0, "CRPS": 1.0, "95 % coverage": 0.95, "CPU s": 1.0}
+        ours = method == "table_model"
+        page.append(path, "tables", data, method, scores, ours=ours, seed=seed)
+    text = " ".join(page.page(page.read_rows(path)).split())
+    assert "EBM was run on 1 of 2 tables, with fewer splits on 1 of them." in text
+    assert "Other was run" not in text
+
+
+def test_methods_without_a_common_split_are_not_counted(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    _write(path, "mine", [1.0], True)
+    page.append(path, "accuracy", "set", "yours", {"RMSE": 2.0, "CPU s": 1.0}, ours=False, seed=7)
+    table, words = page.compared(page.Section(page.read_rows(path), "accuracy"), "RMSE")
+    assert words == ""
+    assert table[2].endswith("| – |")
+
+
 def test_dask_and_devices_are_shown_with_the_difference_of_their_models(tmp_path):
     path = tmp_path / "rows.jsonl"
     numbers = {"seconds": 2.0, "one process": 3.0, "difference": 1e-9}

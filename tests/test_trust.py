@@ -108,7 +108,10 @@ def test_inputs_measured_several_times_keep_the_coverage(name):
     assert holds("replicates", name)
 
 
-@cases("RVM,RVM columns,OLS,Backfitting")
+@cases(
+    "RVM,RVM columns,RVM gamma targets,OLS,Backfitting,"
+    "SpikeSlab,SpikeSlab groups,SpikeSlab overlap,GroupARD groups,GroupLasso,Horseshoe"
+)
 def test_weights_that_are_precisions_keep_the_coverage(name):
     # A new row has the mean noise, not that of a row of mean weight: coverage was .75 to .80.
     assert holds("precision weights", name, draws=2)
