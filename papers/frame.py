@@ -27,6 +27,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -154,7 +155,8 @@ class Paper:
 class Printed:
     """A printed value, and whether it is expected to be reproducible.
 
-    `n` is the number of repetitions behind it, where the paper gives one.
+    `n` is the number of repetitions behind it, where the paper gives one. `unit` is the unit of the
+    last digit that is printed of the mean.
     """
 
     mean: float
@@ -162,6 +164,7 @@ class Printed:
     reproducible: str
     note: str
     n: int | None = None
+    unit: float = 0.0
 
 
 def read_printed(lines: Iterable[str]) -> dict[tuple[str, str, str], Printed]:
@@ -179,8 +182,14 @@ def read_printed(lines: Iterable[str]) -> dict[tuple[str, str, str], Printed]:
             raise ValueError(f"Line {number}: {key} is listed twice.")
         sd = float(line["sd"]) if line["sd"] else None
         n = int(line["n"]) if line.get("n") else None
-        printed[key] = Printed(float(line["mean"]), sd, line["reproducible"], line["note"], n)
+        mean, unit = float(line["mean"]), _last_digit(line["mean"])
+        printed[key] = Printed(mean, sd, line["reproducible"], line["note"], n, unit)
     return printed
+
+
+def _last_digit(text: str) -> float:
+    """Return the unit of the last digit of a number: 0.001 for ".011"."""
+    return 10.0 ** int(Decimal(text).as_tuple().exponent)
 
 
 # Running cells.
@@ -504,12 +513,15 @@ class Line:
     def errors(self) -> float:
         """Difference to the printed value in standard errors of that difference; NaN without.
 
-        Where the paper prints no standard deviation or number of repetitions, ours is used.
+        Where the paper prints no standard deviation or number of repetitions, ours is used, and
+        where we have one repetition, the printed standard deviation. The printed mean is rounded:
+        a uniform error of one unit of its last digit.
         """
-        if self.printed is None or self.n == 0:
+        if self.printed is None or self.n == 0 or (self.n == 1 and self.printed.sd is None):
             return math.nan
-        theirs = self._printed_sd**2 / (self.printed.n or self.n)
-        return self._over(math.sqrt(theirs + self.sd**2 / self.n))
+        ours = (self.sd if self.n > 1 else self._printed_sd) ** 2 / self.n
+        theirs = self._printed_sd**2 / (self.printed.n or self.n) + self.printed.unit**2 / 12.0
+        return self._over(math.sqrt(ours + theirs))
 
     @property
     def within(self) -> bool:

@@ -10,7 +10,9 @@ numbers, so that no number on a page is typed in:
 - ``<<1 | Abalone | Forward MSE>>``: our mean of one line, by table, row and column, and the number
   of digits as a fourth part where it is not four;
 - ``<<settings>>``: for printed values that do not agree, the closest of the settings tried;
-- ``<<tried>>``: the settings tried for values that were expected to agree and do not.
+- ``<<tried | Abalone | RVM>>``: the settings tried for one data set and method, closest first;
+- ``<<missed>>``: the values that were expected to agree and do not;
+- ``<<sizes>>``: the table "sizes" of the paper on partitions, beside the printed one.
 """
 
 from __future__ import annotations
@@ -56,11 +58,15 @@ def page(shown: Reproduced) -> str:
         "verdicts": verdict_table,
         "code": code_sentence,
         "settings": settings_table,
-        "tried": tried_tables,
+        "missed": missed_sentence,
+        "sizes": sizes_table,
     }
 
     def fill(match: re.Match[str]) -> str:
         place = match[1].strip()
+        name, *more = (part.strip() for part in place.split("|"))
+        if name == "tried":
+            return tried_table(shown, *more)
         return parts[place](shown) if place in parts else _ours(shown, place)
 
     return _wrapped(_PLACE.sub(fill, template.read_text("utf-8")))
@@ -132,11 +138,15 @@ def picture(shown: Reproduced) -> str:
 
 @dataclass(frozen=True)
 class _Search:
-    """Printed values of one column on one data set, ours, and those of other settings."""
+    """Printed values of one column on one data set, ours, and those of other settings.
+
+    `same_splits` has those of our setting on the splits of the other settings, where it was run.
+    """
 
     data: str
     column: str
     own: dict[str, Line]
+    same_splits: dict[str, Line]
     tried: dict[str, dict[str, Line]]
 
     @property
@@ -144,17 +154,12 @@ class _Search:
         return all(line.agrees for line in self.own.values())
 
     @property
-    def fails_expectation(self) -> bool:
-        hoped = [n for n in self.own.values() if n.printed and n.printed.reproducible == "yes"]
-        return any(not line.agrees for line in hoped)
-
-    @property
     def printed(self) -> dict[str, Printed]:
         return {value: line.printed for value, line in self.own.items() if line.printed}
 
     def ordered(self) -> list[str]:
         """Return the settings, the closest first."""
-        return sorted(self.tried, key=lambda setting: _order(self.tried[setting], self.printed))
+        return sorted(self.tried, key=lambda setting: _distance(self.tried[setting], self.printed))
 
 
 def _searches(shown: Reproduced) -> list[_Search]:
@@ -168,15 +173,16 @@ def _searches(shown: Reproduced) -> list[_Search]:
             for value, printed in ((v, ln.printed) for v, ln in own.items() if ln.printed):
                 if (table, group, name) == ("settings", data, f"{column} {value}") and line.n:
                     tried.setdefault(setting, {})[value] = replace(line, printed=printed)
-        searches.append(_Search(data, column, own, tried))
+        searches.append(_Search(data, column, own, tried.pop("our setting", {}), tried))
     return searches
 
 
 def settings_table(shown: Reproduced) -> str:
     """Return, for the values that do not agree, the setting that comes closest to each."""
     out = [
-        "| | | printed | our setting | closest of those tried | its values | agree | tried |",
-        "|---|---|---:|---:|---|---:|---:|---:|",
+        "| | | printed | our setting | closest of those tried | its values | repetitions | agree | "
+        "tried |",
+        "|---|---|---:|---:|---|---:|---:|---:|---:|",
     ]
     for search in _searches(shown):
         if search.agrees or not search.tried:
@@ -188,6 +194,7 @@ def settings_table(shown: Reproduced) -> str:
             _several({value: line.mean for value, line in search.own.items()}),
             best,
             _several({value: line.mean for value, line in after.items()}),
+            str(max(line.n for line in after.values())),
             f"{_share(list(search.own.values()))}, then {_share(list(after.values()))}",
             str(len(search.tried)),
         )
@@ -197,39 +204,65 @@ def settings_table(shown: Reproduced) -> str:
     return "All values that settings were searched for agree with the setting fixed beforehand."
 
 
-def tried_tables(shown: Reproduced) -> str:
-    """Return the settings tried for values that were expected to agree and do not, closest first.
+def tried_table(shown: Reproduced, data: str, column: str) -> str:
+    """Return the settings tried for a data set and a column, closest first, beside ours.
 
     Those beyond the first few are in the raw table of the paper.
     """
-    parts = []
-    for search in _searches(shown):
-        if not search.fails_expectation:
-            continue
-        values = list(search.own)
-        wanted = [f"{found.mean:.4g}" for found in search.printed.values()]
-        out = [
-            f"| {search.data}, {search.column} | {' | '.join(values)} | repetitions |",
-            "|---|" + "---:|" * (len(values) + 1),
-            f"| printed | {' | '.join(wanted)} | |",
-        ]
-        for name, lines in [
-            ("our setting", search.own),
-            *((setting, search.tried[setting]) for setting in search.ordered()[:_MOST_TRIED]),
-        ]:
-            means = [f"{lines[v].mean:.4g}" if v in lines else "–" for v in values]
-            counts = {line.n for line in lines.values()}
-            out.append(f"| {name} | {' | '.join(means)} | {max(counts)} |")
-        parts.append("\n".join(out))
-    return "\n\n".join(parts) or (
-        "Every value that was expected to agree is within two standard errors."
-    )
+    (search,) = (s for s in _searches(shown) if (s.data, s.column) == (data, column))
+    values = list(search.own)
+    wanted = [f"{found.mean:.4g}" for found in search.printed.values()]
+    out = [
+        f"| {data}, {column} | {' | '.join(values)} | repetitions |",
+        "|---|" + "---:|" * (len(values) + 1),
+        f"| printed | {' | '.join(wanted)} | |",
+    ]
+    tried = {"our setting": search.own}
+    if search.same_splits:
+        tried["our setting, the splits of the lines below"] = search.same_splits
+    tried |= {setting: search.tried[setting] for setting in search.ordered()[:_MOST_TRIED]}
+    for name, lines in tried.items():
+        means = [f"{lines[v].mean:.4g}" if v in lines else "–" for v in values]
+        out.append(f"| {name} | {' | '.join(means)} | {max(line.n for line in lines.values())} |")
+    return "\n".join(out)
 
 
-def _order(found: dict[str, Line], printed: dict[str, Printed]) -> tuple[int, float]:
-    """Return minus the number of values that agree, and the sum of absolute log ratios."""
-    distance = sum(abs(math.log(max(found[v].mean, 1e-9) / printed[v].mean)) for v in found)
-    return -sum(line.agrees for line in found.values()), distance
+def missed_sentence(shown: Reproduced) -> str:
+    """Return which values were expected to agree and are not within two standard errors."""
+    missed = [
+        f"{outcome.table.label}, {line.row}, {line.column} ({line.errors:+.1f})"
+        for outcome in shown.outcomes
+        for line in outcome.compared
+        if line.printed and line.printed.reproducible == "yes" and not line.agrees
+    ]
+    if missed:
+        return f"Expected to agree, and beyond two standard errors: {'; '.join(missed)}."
+    return "Every value that was expected to agree is within two standard errors."
+
+
+def sizes_table(shown: Reproduced) -> str:
+    """Return error and number of vectors by partition size and kernel width, beside Table 5."""
+    lines = {(o.table.number, ln.row, ln.column): ln for o in shown.outcomes for ln in o.lines}
+    places = [(row, column) for table, row, column in lines if table == "sizes"]
+    sizes = list(dict.fromkeys(row for row, _ in places))
+    widths = list(dict.fromkeys(column.rsplit(" ", 1)[0] for _, column in places))
+    out = [
+        f"| RMSE, #RV | printed | {' | '.join(widths)} |",
+        "|---|" + "---:|" * (len(widths) + 1),
+    ]
+    for row in sizes:
+        printed = [lines["5", row, value].printed for value in ("RMSE", "#RV")]
+        cells = [", ".join("–" if found is None else f"{found.mean:g}" for found in printed)]
+        for width in widths:
+            ours = [lines["sizes", row, f"{width} {value}"] for value in ("RMSE", "#RV")]
+            cells.append(f"{ours[0].mean:.3f}, {ours[1].mean:.1f}")
+        out.append(f"| {row} | {' | '.join(cells)} |")
+    return "\n".join(out)
+
+
+def _distance(found: dict[str, Line], printed: dict[str, Printed]) -> float:
+    """Return the sum of the absolute log ratios of values to the printed ones."""
+    return sum(abs(math.log(max(found[v].mean, 1e-9) / printed[v].mean)) for v in found)
 
 
 def _several(values: dict[str, float]) -> str:

@@ -230,9 +230,23 @@ def test_standard_errors_are_those_of_the_difference_of_the_two_means():
     # A paper that shows one draw can be a standard deviation away.
     line = Line("easy", "A", 10.0, 1.0, 100, Printed(11.5, None, "yes", "", n=1))
     assert line.agrees
+    once = Line("easy", "A", 10.0, 0.0, 1, printed)  # one repetition has no deviation of its own
+    assert once.errors == pytest.approx(-1.0 / np.sqrt(2.0**2 / 25 + 2.0**2))
+    assert np.isnan(
+        Line("easy", "A", 10.0, 0.0, 1, Printed(11.0, None, "yes", "", unit=1.0)).errors
+    )
     assert not line.within
     assert Line("easy", "A", 11.0, 0.0, 9, printed).agrees
     assert not Line("easy", "A", 10.0, 0.0, 9, Printed(11.0, None, "yes", "")).agrees
+
+
+def test_the_rounding_of_a_printed_value_is_part_of_the_standard_error():
+    head = "table,row,column,mean,sd,reproducible,note,n"
+    (printed,) = read_printed([head, "1,sinc,A,.011,.002,yes,,100"]).values()
+    assert printed.unit == pytest.approx(0.001)
+    line = Line("sinc", "A", 0.0102, 0.002, 100, printed)
+    assert line.errors == pytest.approx(-0.0008 / np.sqrt(2 * 0.002**2 / 100 + 0.001**2 / 12))
+    assert line.agrees
 
 
 def test_lines_of_other_code_do_not_count(fake, monkeypatch):

@@ -215,20 +215,27 @@ def _shown(own, tried, expected):
     return Reproduced(paper, outcomes, False)
 
 
-def test_settings_are_listed_for_values_that_were_expected_to_agree_and_do_not():
-    tried = {"wide": 2.0, "narrow": 1.01}
+def test_settings_are_listed_with_the_closest_first():
+    tried = {"wide": 2.0, "our setting": 1.4, "narrow": 1.01}
     shown = _shown(own=1.5, tried=tried, expected="yes")
-    text = pages.tried_tables(shown)
-    order = ["printed | 1 |", "our setting | 1.5 | 25", "narrow | 1.01 | 25", "wide | 2 | 25"]
+    text = pages.tried_table(shown, "set", "A")
+    order = [
+        "printed | 1 |",
+        "our setting | 1.5 | 25",
+        "our setting, the splits of the lines below",
+    ]
+    order += ["narrow | 1.01 | 25", "wide | 2 | 25"]
     assert sorted(order, key=text.index) == order
-    row = "| set | A | error 1 | error 1.5 | narrow | error 1.01 | 0 of 1, then 1 of 1 | 2 |"
-    assert row in pages.settings_table(shown)
-    shown = _shown(own=1.5, tried=tried, expected="no")
-    assert "Every value that was expected to agree" in pages.tried_tables(shown)
+    row = "| set | A | error 1 | error 1.5 | narrow | error 1.01 | 25 | 0 of 1, then 1 of 1 | 2 |"
     assert row in pages.settings_table(shown)
     shown = _shown(own=1.01, tried=tried, expected="yes")
-    assert "Every value that was expected to agree" in pages.tried_tables(shown)
     assert "All values" in pages.settings_table(shown)
+
+
+def test_values_that_were_expected_to_agree_and_do_not_are_named():
+    assert "errors: Table 1, set, A (+" in pages.missed_sentence(_shown(1.5, {}, "yes"))
+    for own, expected in ((1.5, "no"), (1.01, "yes")):
+        assert "Every value" in pages.missed_sentence(_shown(own, {}, expected))
 
 
 def test_values_that_agree_are_counted_by_what_was_expected():
