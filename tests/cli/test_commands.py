@@ -4,6 +4,7 @@ import io
 import re
 import signal
 import sys
+import warnings
 from contextlib import suppress
 from functools import partial
 
@@ -11,7 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sparsebayes.cli import main
+from sparsebayes import table_model
+from sparsebayes.cli import comparison, main
 from sparsebayes.cli.arguments import make_parser
 from tests.awkward import tables
 
@@ -842,3 +844,16 @@ def test_logs_hear_of_long_work_once_a_model(capsys, monkeypatch):
         steps.next("fitting at once")
     time.sleep(0.1)
     assert capsys.readouterr().err == ""
+
+
+def test_held_out_rows_outside_the_range_are_warned_of_once():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": np.r_[rng.uniform(0, 1, 60), 9.0]})
+    y = frame["x"].to_numpy() + 0.1 * rng.standard_normal(61)
+    model = table_model().fit(frame[:60], y[:60])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        comparison.hold_out(model, frame, y, np.arange(50, 61), None)
+    messages = {str(entry.message) for entry in caught}
+    assert len(messages) == 1
+    assert "'x'" in messages.pop()

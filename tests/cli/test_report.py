@@ -2,6 +2,7 @@ import html
 import re
 import shutil
 import subprocess
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -229,3 +230,16 @@ def _seen(page, width, folder):
     )
     words = re.search(r'<pre id="out">(.*?)</pre>', done.stdout).group(1).split()
     return dict(zip(words[::2], map(float, words[1::2]), strict=True))
+
+
+def test_the_effect_of_a_count_is_drawn_at_its_values(monkeypatch):
+    rng = np.random.default_rng(0)
+    rooms, area = rng.integers(1, 6, 60), rng.uniform(50, 100, 60)
+    frame = pd.DataFrame({"rooms": rooms, "area": area})
+    target = pd.Series(area + rooms, name="price")
+    model = table_model(model="linear").fit(frame, target)
+    drawn = []
+    monkeypatch.setattr(report, "_draw_effect", lambda ax, model, rows, grid: drawn.append(grid))
+    report._effects(model, SimpleNamespace(frame=frame), ["rooms", "area"])
+    np.testing.assert_array_equal(drawn[0], [1, 2, 3, 4, 5])
+    assert len(drawn[1]) == 60

@@ -107,3 +107,13 @@ def test_effects_of_a_kernel_model_are_partial_dependences_with_the_band_of_the_
     assert best.names[-1] == "x2"  # the input that does not matter
     with pytest.raises(ValueError, match="has no effects with credible bands"):
         PartialEffectsDisplay.from_estimator(RVMClassifier("rbf", gamma="scale"), X)
+
+
+def test_the_effect_of_an_input_of_few_values_is_drawn_at_these():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.integers(0, 4, 60), rng.uniform(-2, 2, 60)])
+    y = X[:, 0] + np.sin(2 * X[:, 1]) + 0.1 * rng.standard_normal(60)
+    model = RVMRegressor("rbf", gamma=0.5).fit(X, y)
+    display = PartialEffectsDisplay.from_estimator(model, X, [0, 1], n_grid=20)
+    np.testing.assert_array_equal(display.grid[0], [0, 1, 2, 3])
+    assert len(display.grid[1]) == 20

@@ -8,6 +8,7 @@ import shutil
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -192,7 +193,9 @@ def hold_out(
     if std is None:
         return HeldOut(rows, mean)
     lower, upper = interval(model, X, mean, std, _LEVEL)
-    density = model._predictive(X).log_density(y[rows])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # predict has warned of the same rows
+        density = model._predictive(X).log_density(y[rows])
     return HeldOut(rows, mean, std, lower, upper, density)
 
 

@@ -19,6 +19,7 @@ from scipy.stats import norm
 
 from .. import __version__
 from .._files import write_whole
+from ..displays._inputs import FEW_VALUES, effect_grid
 from ..models import CLASSES, REGRESSION, choices
 from .comparison import TOO_LITTLE, Fold, Score, best, cells, codes_of, head, rounded
 from .narx import Names, named_terms
@@ -387,11 +388,10 @@ def _effects(model: TableModel, data: PreparedTable, columns: list[str]) -> Sect
     figures, bands = [], []
     for name in columns:
         column = frame[name].dropna()
-        curve = kinds[name] == "numeric" and column.nunique() > 2
-        if curve:
-            numbers = pd.to_numeric(column).astype(float)
-            low, high = (float(q) for q in np.quantile(numbers, [0.01, 0.99]))
-            grid: Any = np.linspace(low, high, 60)
+        number = kinds[name] == "numeric" and not pd.api.types.is_bool_dtype(column)
+        if number:
+            numbers = pd.to_numeric(column).to_numpy(np.float64)
+            grid: Any = effect_grid(numbers, 60, (0.01, 0.99))
         elif kinds[name] == "date":
             continue
         else:
@@ -399,8 +399,8 @@ def _effects(model: TableModel, data: PreparedTable, columns: list[str]) -> Sect
         rows = pd.DataFrame({c: [v] * len(grid) for c, v in typical.items()})
         rows[name] = grid
         figure, ax = make_figure(figsize=_PANEL)
-        bands.append(_draw_effect(ax, model, rows, grid if curve else None))
-        if not curve:
+        bands.append(_draw_effect(ax, model, rows, grid if number else None))
+        if not number:
             ax.set_xticks(range(len(grid)), [_label(v, 12) for v in grid], rotation=30, ha="right")
         ax.set(xlabel=_label(name))
         figures.append((svg(figure), ""))
@@ -415,7 +415,8 @@ def _effects(model: TableModel, data: PreparedTable, columns: list[str]) -> Sect
 def _draw_effect(ax: Axes, model: TableModel, rows: pd.DataFrame, grid: np.ndarray | None) -> bool:
     """Draw the predictions at some rows; return whether they have a band."""
     x = np.arange(len(rows)) if grid is None else grid
-    line = "o" if grid is None else "-"
+    points = len(x) <= FEW_VALUES
+    line = "o" if points else "-"
     if model.task_ == CLASSES:
         p = model.predict_proba(rows)
         for c in [1] if p.shape[1] == 2 else range(min(p.shape[1], 6)):
@@ -436,7 +437,7 @@ def _draw_effect(ax: Axes, model: TableModel, rows: pd.DataFrame, grid: np.ndarr
         ax.plot(x, mean, line, color="C0")
         return False
     half = 1.96 * std
-    if grid is None:
+    if points:
         ax.errorbar(x, mean, half, fmt="o", color="C0", capsize=3)
     else:
         ax.plot(x, mean, color="C0")

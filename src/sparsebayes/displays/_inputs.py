@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _PER_ROW = 3
 _ROWS = 200  # of X that an average is taken over
+FEW_VALUES = 12  # of an input, at which alone its effect is drawn
 
 
 class FeatureRelevanceDisplay:
@@ -189,7 +190,7 @@ class PartialEffectsDisplay:
             Components or inputs to draw. The default is at most nine: the components in the model,
             or the most relevant inputs of a kernel model.
         n_grid : int, default=100
-            Number of points along each input.
+            Number of points along each input. An input of few values is drawn at these.
         axes : list of matplotlib axes, optional
             Axes to draw on. The default is a new figure.
 
@@ -207,10 +208,11 @@ class PartialEffectsDisplay:
         grids, effects, stds, names = [], [], [], []
         for m in chosen:
             j = int(column.get(m, m))
-            rows = np.tile(np.median(X, axis=0), (n_grid, 1))
-            rows[:, j] = np.linspace(X[:, j].min(), X[:, j].max(), n_grid)
+            grid = effect_grid(X[:, j], n_grid)
+            rows = np.tile(np.median(X, axis=0), (len(grid), 1))
+            rows[:, j] = grid
             mean, std = estimator.partial_effects(rows_like(rows, given))
-            grids.append(rows[:, j])
+            grids.append(grid)
             effects.append(mean[:, m])
             stds.append(std[:, m])
             names.append(f"x{j}" if labels is None else str(labels[j]))
@@ -251,6 +253,20 @@ class PartialEffectsDisplay:
         return self
 
 
+def effect_grid(
+    values: np.ndarray, n_grid: int, ends: tuple[float, float] = (0.0, 1.0)
+) -> np.ndarray:
+    """Return where to draw the effect of an input: evenly between two of its quantiles.
+
+    An input of few values, such as a count, is drawn at these alone, because no row is in between.
+    """
+    distinct = np.unique(values)
+    if len(distinct) <= FEW_VALUES:
+        return distinct
+    low, high = np.quantile(values, ends)
+    return np.linspace(low, high, n_grid)
+
+
 def _dependence(
     model: BaseEstimator,
     X: np.ndarray,
@@ -273,8 +289,8 @@ def _dependence(
     average = model.basis_(rows).mean(axis=0)
     grids, effects, stds = [], [], []
     for j in inputs:
-        grid = np.linspace(X[:, j].min(), X[:, j].max(), n_grid)
-        Phi = np.empty((n_grid, len(average)))
+        grid = effect_grid(X[:, j], n_grid)
+        Phi = np.empty((len(grid), len(average)))
         for i, value in enumerate(grid):
             moved = rows.copy()
             moved[:, j] = value

@@ -187,7 +187,7 @@ def _check_writable(model: BaseEstimator) -> None:
         why = ""
         if hasattr(model, "members_"):
             why = "it is a mixture of models"
-            advice = "Fit a single model: model='rvm' or 'linear'."
+            advice = "Fit a single model, such as 'rvm' or 'linear' (model= or --model)."
         elif hasattr(model, "classes_"):
             why = "it predicts classes"
         elif hasattr(model, "target_transform_"):
