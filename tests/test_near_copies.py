@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_iris
 
 import sparsebayes as sb
 from sparsebayes.data import Data, share_of_near_copies
@@ -47,6 +48,16 @@ def test_rows_are_seldom_close_by_chance(n, d):
     assert share(grid, grid[:, 0]) == 0.0
     far = np.vstack([rng.standard_normal((n, d)), np.full((1, d), 1e8)])
     assert share(far, far[:, 0]) < 0.2
+
+
+def test_rows_with_equal_values_of_one_input_are_not_copies():
+    X, y = load_iris(return_X_y=True)
+    for seed in range(5):
+        rows = np.random.default_rng(seed).permutation(150)[:120]
+        assert share(X[rows], y[rows]) == 0.0
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.round(rng.uniform(size=300), 2), rng.integers(0, 2, (300, 4))])
+    assert share(X, X[:, 0]) == 0.0
 
 
 def test_extreme_inputs_are_no_error():

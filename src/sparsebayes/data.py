@@ -297,12 +297,13 @@ def share_of_near_copies(data: Data) -> float:
         Z = (X - low) / np.where(high > low, high - low, 1.0)
     if not np.all(np.isfinite(Z)):
         return 0.0
-    some = np.random.default_rng(0).permutation(n)[:_COMPARED_ROWS]
+    sample = np.random.default_rng(0).permutation(n)[:_COMPARED_ROWS]
     most = _NEAR * n ** (-1.0 / len(chosen))
     tree = cKDTree(Z[:, chosen])
-    _, nearest = tree.query(Z[some][:, chosen], 2, p=np.inf, distance_upper_bound=most)
-    found = nearest[:, 1] < n
-    first, second = some[found], nearest[found, 1]
+    _, nearest = tree.query(Z[sample][:, chosen], 2, p=np.inf, distance_upper_bound=most)
+    # A row is its own nearest one, but may come second among rows with the same values.
+    other = np.where(nearest[:, 1] == sample, nearest[:, 0], nearest[:, 1])
+    first, second = sample[other < n], other[other < n]
     close = np.all(np.abs(Z[first] - Z[second]) <= most, axis=1)
     first, second = first[close], second[close]
     if len(first) == 0:
@@ -311,7 +312,7 @@ def share_of_near_copies(data: Data) -> float:
     with np.errstate(all="ignore"):  # targets of extreme size are not equal
         equal = np.abs(y[first] - y[second]) <= _NEAR * np.std(y, axis=0)
     agree = float(np.mean(np.all(equal, axis=1)))
-    return len(first) / len(some) if agree >= 1.0 - _SEVERAL_NEAR else 0.0
+    return len(first) / len(sample) if agree >= 1.0 - _SEVERAL_NEAR else 0.0
 
 
 def _columns(X: Any) -> Iterator[np.ndarray]:
