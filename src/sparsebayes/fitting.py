@@ -34,6 +34,7 @@ from .predict import (
     user_coefficients,
 )
 from .problem import Problem, Units
+from .rows._base import Report
 from .solvers.noise import noise_floor
 from .solvers.run import Result, S, Solution, StopReason
 
@@ -324,13 +325,14 @@ def gaussian_fit(
     data: Data | None,
     added: AddedVariance | None = None,
     loo: LooPredictions | None = None,
+    report: Report | None = None,
     **fields: Any,
 ) -> Fit:
     """Return the fit of a posterior that is in the units of the solver.
 
     `lam` are the prior precisions times the noise variance, `active` the rows or columns of X that
     carry the functions of `basis`. Leave-one-out predictions are computed from `data` unless they
-    are given.
+    are given; `report` receives the number of rows read.
     """
     scale = units.target
     with np.errstate(over="ignore", under="ignore"):
@@ -347,7 +349,7 @@ def gaussian_fit(
         precision,
         kernel,
         Noise(posterior.noise_variance),
-        loo=leave_one_out(model, data) if loo is None else loo,
+        loo=leave_one_out(model, data, report) if loo is None else loo,
         **fields,
     )
 

@@ -161,7 +161,9 @@ def inducing_fit(
     if pivots and first:
         problem = _pivots(problem, many) or problem
     longer = partial(_longer, many=many) if grows and first else None
-    selected = search(problem, settings, longer=longer)
+    former = None if problem.previous is None else problem.previous.extra["path"]
+    gram_path = former is None or former.path.rounding > 0.0
+    selected = search(problem, settings, longer=longer, gram_path=gram_path)
     fit, short = _process_terms(selected)
     problem = selected.problem
     n_path, n_rows = len(selected.path.path), len(problem.rows.used)
@@ -172,7 +174,7 @@ def inducing_fit(
             scores = selected.state.scores if larger is problem else None
             settings = replace(settings, max_terms=limit)
             start = selected.path.regularization
-            fit, _ = _process_terms(search(larger, settings, start, scores))
+            fit, _ = _process_terms(search(larger, settings, start, scores, gram_path=True))
     return fit
 
 
@@ -187,7 +189,12 @@ def _process_terms(selected: Selected) -> tuple[Fit, bool]:
         if len(fit.active) and not fit.extra["path"].gp:
             raise not_positive_definite(problem)
         return fit, False
+    problem.reporter.say(f"prior of the Gaussian process at {len(path.path)} functions")
     prior = path.prior(len(path.path))
+    if prior is not None and prior.lam < prior.white.smallest_lam:
+        selected = selected.remeasure()
+        path = selected.path
+        prior = path.prior(len(path.path))
     if prior is None:
         raise not_positive_definite(problem)
     n_terms, n_path = enough_terms(selected, prior), len(path.path)

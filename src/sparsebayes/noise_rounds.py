@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -288,7 +288,8 @@ def _student(last: Round) -> Round:
 
 def _noise_model(last: Round, squares: np.ndarray) -> Round:
     """Return the round with a noise model of all rows, or of as many as it needs."""
-    last.problem.reporter.say("learning how the noise depends on the inputs")
+    report = partial(last.problem.reporter.say, "learning how the noise depends on the inputs")
+    report()
     data, predictor, spec = last.problem.rows, last.fit.model, last.problem.spec
     rows = np.flatnonzero(last.loo.weight)
     if len(rows) > MOST_ROWS:
@@ -303,7 +304,7 @@ def _noise_model(last: Round, squares: np.ndarray) -> Round:
     count = last.loo.weight[rows]
     choice = None if former is None else former.choice
     noise, cv_variance = fit_noise(
-        columns, features, squares[rows], count, last.problem.seed, choice
+        columns, features, squares[rows], count, last.problem.seed, choice, report
     )
     if not isinstance(noise, NoiseModel):
         return last.with_noise(Noise(noise), noise)
@@ -325,6 +326,7 @@ def _noise_columns(last: Round, features: Features, rows: np.ndarray) -> np.ndar
         means = (last.loo.y - last.loo.gap)[rows]
         basis = basis.take(np.arange(features.n_functions))
     for part in row_slices(len(rows), 4096):
+        last.problem.reporter.say(f"noise at {part.start} of {len(rows)} rows")
         block = np.asarray(X[part], dtype=np.float64)
         Phi = basis(block)
         mean = Phi @ posterior.mean + posterior.intercept if means is None else means[part]

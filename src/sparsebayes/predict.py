@@ -24,6 +24,7 @@ from .posterior.leave_one_out import LooPredictions
 from .posterior.noise import NoiseModel, Tail
 from .posterior.predictive import Mixture, Predictive, observation
 from .posterior.shared import SharedEffect
+from .rows._base import Report
 
 if TYPE_CHECKING:
     from .solvers.gp.neighbours import NeighbourProcess
@@ -356,11 +357,14 @@ def mixture(predictor: Predictor, noise: Noise, X: Array) -> Predictive | None:
     return Mixture(apart + posterior.at(Phi), np.sqrt(variance + around), weight)
 
 
-def leave_one_out(predictor: PosteriorModel, data: Data | None) -> LooPredictions | None:
+def leave_one_out(
+    predictor: PosteriorModel, data: Data | None, report: Report | None = None
+) -> LooPredictions | None:
     """Return the leave-one-out predictions of `data`; None where the posterior is not Gaussian."""
     if data is None or not isinstance(predictor.posterior.form, Dense | BlockLowRank):
         return None
-    return data.reduce(LeaveOneOut(predictor.basis, predictor.posterior, predictor.added))
+    report = report if data.in_memory else None
+    return data.reduce(LeaveOneOut(predictor.basis, predictor.posterior, predictor.added, report))
 
 
 def loo_density(loo: LooPredictions, tail: Tail | None) -> np.ndarray:

@@ -53,6 +53,7 @@ def with_inputs(fit: F, problem: CandidateProblem, *, linear: bool, pooled: bool
     data = problem.rows
     if is_option(problem.spec.family, "precomputed"):
         return fit
+    problem.reporter.say("relevance of the inputs")
     relevance, input_range = _relevance(fit, problem, linear, pooled), None
     notes: tuple[Note, ...] = ()
     if isinstance(data.X, np.ndarray):

@@ -22,6 +22,7 @@ from .fitting import Fit, Note, gaussian_fit
 from .kernels import KernelChoice, KernelSpec, is_option
 from .posterior import Posterior, ResidualProcess
 from .problem import Problem, Units
+from .rows._base import Report
 from .solvers.forward.gp_prior import FLOOR, Prior, gp_prior, gp_refit
 from .solvers.forward.path import Path, best_terms
 from .solvers.forward.routes import (
@@ -84,6 +85,14 @@ class Selected(NamedTuple):
     curve: np.ndarray  # log evidence of the first 0, 1, 2, ... terms
     best: int  # terms of highest evidence
     notes: tuple[Note, ...]
+
+    def remeasure(self) -> Selected:
+        """Return the same with the triangle of the columns, in place of that of a Gram matrix."""
+        problem, best = self.problem, self.state.best
+        assert best is not None
+        order = np.array(best.order, dtype=np.intp)
+        path = replace(self.path, path=Path.from_columns(problem.design, problem.t, order))
+        return self._replace(path=path)
 
 
 # The search.
@@ -188,12 +197,14 @@ def search(
     start: float | None = None,
     scores: Any = None,
     longer: Longer | None = None,
+    gram_path: bool = False,
 ) -> Selected:
     """Search a path of at most `max_terms` terms.
 
     `longer` returns the problem of a longer path and its number of terms, or None; that path is
     selected where the last terms of the shorter one still raise the evidence. `start` and `scores`
-    (of the same candidates) are those of a shorter path.
+    (of the same candidates) are those of a shorter path. With `gram_path` the triangle of the path
+    may come from its Gram matrix, and is good for ``path.smallest_lam`` and above.
     """
     limit, data = settings.max_terms, problem.data
     while True:
@@ -217,6 +228,7 @@ def search(
             start=start,
             pays=least_gain,
             set_prior=problem.spec.family is None,
+            gram_path=gram_path,
         )
         result = problem.run(solver, 2 * (1 + _REPLAYS) * limit + 1)
         state = result.state
@@ -226,6 +238,18 @@ def search(
         scores = state.scores if further[0] is problem else None
         start = state.best.lam
         problem, limit = further
+    return _selected(problem, settings, solver, result, notes)
+
+
+def _selected(
+    problem: Problem,
+    settings: PathSettings,
+    solver: Forward,
+    result: Result[State],
+    notes: tuple[Note, ...],
+) -> Selected:
+    """Return the path that a search ended at."""
+    state = result.state
     path, best = solver.best_path(state, problem.design, problem.t)
     gp = settings.gp and problem.spec.family is not None
     fitted = FittedPath.from_problem(problem, path, state.noise, best.lam, best.order, gp)
@@ -417,6 +441,7 @@ def path_fit(
         data=problem.data,
         learns_noise=problem.noise_variance is None,
         prior=prior if k == len(path.path) else None,
+        report=None if problem.data is None else problem.reporter.rows_read(problem.data.n_rows),
     )
     shift = problem.units.n_observations * np.sum(np.log(problem.units.target))
     history = problem.units.to_user(result.history)
@@ -465,8 +490,12 @@ def terms_fit(
     learns_noise: bool,
     learn: bool = False,
     prior: Prior | None = None,
+    report: Report | None = None,
 ) -> Fit:
-    """Return the fit of the first k terms of a path; `learn` estimates their regulariser again."""
+    """Return the fit of the first k terms of a path; `learn` estimates their regulariser again.
+
+    `report` receives the number of rows that leave-one-out predictions have read.
+    """
     notes: tuple[Note, ...] = ()
     model = path.model(k, learn, prior)
     if model is None:
@@ -492,6 +521,7 @@ def terms_fit(
         kernel=kernel,
         data=data,
         added=model.residual,
+        report=report,
         stop_reason=StopReason.TRUNCATED,
         attributes={"regularization_": model.regularization / scale / scale},
         extra={"path": path},

@@ -171,6 +171,15 @@ def test_leverages_sum_to_the_effective_number_of_weights():
     assert total == pytest.approx(1 + len(model.active_) - shrunk, rel=1e-6)
 
 
+def test_a_long_pass_over_the_rows_says_how_far_it_is():
+    X, y = np.ones((5000, 1)), np.zeros(5000)
+    design = DenseDesign(X)
+    posterior = gaussian_posterior(design, y, np.arange(1), np.ones(1), 1.0)
+    read = []
+    LeaveOneOut(design.basis(np.arange(1)), posterior, report=read.append).read(0, (X, y, None))
+    assert read == [4096, 5000]
+
+
 def test_rows_in_blocks_and_dask_leave_out_the_same():
     X, y = problem(200)
     weight = np.random.default_rng(1).choice([0.0, 1.0, 2.0], 200)

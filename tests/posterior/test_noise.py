@@ -55,6 +55,23 @@ def test_the_error_of_log_variance_falls_with_the_number_of_rows(df):
     assert errors[1] < 0.15
 
 
+@pytest.mark.parametrize("df", [None, 4])
+def test_many_rows_in_float32_have_the_model_of_float64(df, monkeypatch):
+    single, in_single, _ = fitted(30_000, df=df)
+    monkeypatch.setattr(noise_module, "_IN_CACHE", 10**9)
+    double, in_double, _ = fitted(30_000, df=df)
+    assert single.choice[:2] == double.choice[:2]
+    assert not np.array_equal(in_single, in_double)  # another path was taken
+    np.testing.assert_allclose(in_single, in_double, rtol=1e-4)
+
+
+def test_hats_are_one_at_their_knots_and_linear_in_between():
+    knots = np.array([-2.0, -0.5, 0.0, 3.0])
+    x = np.concatenate([knots, np.linspace(-4.0, 5.0, 101)])
+    expected = [np.interp(x, knots, 4.0 * unit) for unit in np.eye(4)]
+    np.testing.assert_allclose(noise_module._hats(x, knots), np.transpose(expected), atol=1e-14)
+
+
 @pytest.mark.parametrize("df", [None, 3])
 def test_one_level_is_kept_where_there_is_one(df):
     kept = [isinstance(fitted(300, seed=s, varies=False, df=df)[0], float) for s in range(60)]

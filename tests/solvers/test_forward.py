@@ -1,5 +1,6 @@
 """Forward selection against brute force: every step, every route, every number of terms."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,7 +11,7 @@ from sparsebayes.kernels import StationaryKernel
 from sparsebayes.posterior import gaussian_posterior
 from sparsebayes.solvers import Forward, run
 from sparsebayes.solvers.forward import routes as _routes
-from sparsebayes.solvers.forward.path import Path, best_lam, best_terms
+from sparsebayes.solvers.forward.path import CLAIM_ERROR, GramPath, Path, best_lam, best_terms
 from sparsebayes.solvers.forward.routes import (
     ColumnScores,
     GramScores,
@@ -21,7 +22,7 @@ from sparsebayes.solvers.forward.routes import (
     triangle_route,
     whole_path_route,
 )
-from sparsebayes.solvers.noise import Noise
+from sparsebayes.solvers.noise import Noise, squares
 from sparsebayes.solvers.ols.selection import OrthogonalLeastSquares
 
 EXACT_ROUTES = {
@@ -264,6 +265,60 @@ def test_both_searches_of_lam_agree_and_find_the_higher_of_two_optima():
         return noise.log_evidence(S, np.linalg.slogdet(C)[1]) + np.log(S / 40)
 
     assert height(best_lam(path, noise, 1e-12)[0]) >= max(map(height, grid)) - 1e-9
+
+
+def kernel_path(width, n=400, m=40):
+    """A Gram matrix and a triangle of the same kernel columns, and their kernel matrix."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, 2))
+    kernel, centres = StationaryKernel("matern32", 0.5 / width**2), np.arange(m)
+    design = CentredDesign(KernelDesign(X, kernel, centres))
+    t = design.target(np.sin(2.0 * X[:, 0]) + 0.3 * rng.standard_normal(n))
+    G, a = design.moments(t)
+    return GramPath(G, a, t @ t), Path.from_columns(design, t, centres), design, kernel.bind(X[:m])
+
+
+@pytest.mark.parametrize("width", [0.3, 3.0, 100.0])
+def test_the_triangle_of_a_gram_matrix_has_the_evidence_of_the_columns(width):
+    gram, exact, design, bound = kernel_path(width)
+    path = Path.from_gram(gram, design, np.arange(len(exact)))
+    noise = Noise.from_design(design, exact.t, None)
+    L = np.linalg.cholesky(bound(design.inputs[: len(exact)]))
+    pairs = [
+        (path, exact),
+        *((one.whitened(k, L[:k, :k]) for one in (path, exact)) for k in (9, 40)),
+    ]
+    for one, other in pairs:
+        assert other.smallest_lam == 0.0 < one.smallest_lam
+        for lam in one.smallest_lam * np.array([1.0, 1e3, 1e6]):
+            error = one.curve(lam, noise) - other.curve(lam, noise)
+            assert np.max(np.abs(error)) < CLAIM_ERROR
+
+
+def test_no_triangle_from_a_gram_matrix_without_digits():
+    gram, exact, design, _ = kernel_path(3.0)
+    order = np.arange(len(exact))
+    # Nearly no residual, and a column twice.
+    residual_free = replace(gram, tt=squares(exact.t[:-1]) * (1.0 + 1e-9))
+    assert Path.from_gram(residual_free, design, order) is None
+    twice = GramPath(np.ones((2, 2)), np.ones(2), 2.0)
+    assert Path.from_gram(twice, design, order[:2]) is None
+
+
+@pytest.mark.parametrize("max_terms", [10, 40])  # some of the candidates, and all
+def test_a_path_from_the_gram_matrix_reads_the_columns_once(max_terms, monkeypatch):
+    _, _, design, _ = kernel_path(0.3)
+    t = design.target(np.sin(design.inputs[:, 0]) + design.inputs[:, 1])
+    monkeypatch.setattr(_routes, "_CHEAP", 0.0)
+    monkeypatch.setattr(_routes, "_READ_COST", 1.0)
+    by_columns = run(Forward(max_terms=max_terms, cut=False), design, t, max_iter=1000).state
+    assert by_columns.path.rounding == 0.0
+    monkeypatch.setattr(design, "triangle", None)
+    state = run(
+        Forward(max_terms=max_terms, cut=False, gram_path=True), design, t, max_iter=1000
+    ).state
+    assert state.path.rounding > 0.0
+    assert state.best.log_evidence == pytest.approx(by_columns.best.log_evidence, abs=1e-6)
 
 
 def test_a_lam_is_found_from_near_as_from_everywhere():

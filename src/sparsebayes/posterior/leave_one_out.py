@@ -22,6 +22,7 @@ import numpy as np
 
 from .._array import is_torch, to_numpy
 from ..rows import row_slices
+from ..rows._base import Report
 from .gaussian import Posterior
 
 _EPS = np.finfo(np.float64).eps
@@ -132,11 +133,14 @@ class LeaveOneOut:
         Of their weights.
     added : AddedVariance, optional
         What the model adds to the variance.
+    report : callable, optional
+        Called with the number of rows read.
     """
 
     basis: Any
     posterior: Posterior
     added: Any = None
+    report: Report | None = None
 
     def read(self, index: int, chunk: Any) -> LooPredictions:
         """A chunk of rows, a block at a time."""
@@ -157,6 +161,8 @@ class LeaveOneOut:
             spread[rows] = to_numpy(posterior.function_variance(Phi))
             if self.added is not None:
                 added[rows] = self.added.variance(X[rows], Phi, posterior)
+            if self.report is not None:
+                self.report(rows.stop)
         if self.added is None:
             return LooPredictions(gap, spread, y, weight, posterior.noise_variance)
         return LooPredictions(gap, spread, y, weight, posterior.noise_variance, added)

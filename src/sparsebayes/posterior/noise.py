@@ -17,6 +17,7 @@ lam, further features and whether there is a model at all are chosen by the dens
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -44,6 +45,7 @@ _ENDS = (0.001, 0.999)  # quantiles of log v on the training rows: it is not ext
 _SETTLED = 1e-3  # nats that a step may still gain
 _MOST_STEPS = 50
 _JITTER = 1e-10  # of the mean curvature: features may repeat each other
+_IN_CACHE = 2**17  # features of so many rows that reading them takes longer than arithmetic
 _WILD = 20.0  # of log variance: so far from one level a prediction is none, and overflow is near
 _TAILS = (
     2.5,
@@ -133,11 +135,7 @@ class Features:
         Z = (columns - self.centre) / self.spread
         Z[:, :d] = np.clip(Z[:, :d], -_REACH, _REACH)
         z = np.clip(Z[:, d], -_REACH_MEAN, _REACH_MEAN)
-        hats = [
-            np.interp(Z[:, j], knots, _HAT * (np.arange(len(knots)) == i))
-            for j, knots in self.knots.items()
-            for i in range(len(knots))
-        ]
+        hats = [_hats(Z[:, j], knots) for j, knots in self.knots.items()]
         return np.column_stack([np.ones(len(Z)), Z[:, :d], z, z * z - 1.0, Z[:, d + 1 :], *hats])
 
     def with_hats(self, columns: np.ndarray) -> Features:
@@ -152,6 +150,16 @@ class Features:
             if len(tops) == _KNOTS:
                 knots[j] = tops
         return replace(self, knots=knots)
+
+
+def _hats(x: np.ndarray, knots: np.ndarray) -> np.ndarray:
+    """Return the hats with tops at the knots, a column for each; two of them are not zero."""
+    x = np.clip(x, knots[0], knots[-1])
+    right = np.clip(np.searchsorted(knots, x), 1, len(knots) - 1)
+    share = (x - knots[right - 1]) / (knots[right] - knots[right - 1])
+    hats, rows = np.zeros((len(x), len(knots))), np.arange(len(x))
+    hats[rows, right - 1], hats[rows, right] = _HAT * (1.0 - share), _HAT * share
+    return hats
 
 
 class Choice(NamedTuple):
@@ -199,6 +207,10 @@ class NoiseModel:
         return replace(self, coef=coef, bounds=self.bounds + shift)
 
 
+def _be_silent() -> None:
+    """Report nothing."""
+
+
 def fit_noise(
     columns: np.ndarray,
     features: Features,
@@ -206,6 +218,7 @@ def fit_noise(
     count: np.ndarray,
     seed: int = 0,
     choice: Choice | None = None,
+    report: Callable[[], None] = _be_silent,
 ) -> tuple[NoiseModel | float, Any]:
     """The noise model of highest cross-validated density; a number where one level does as well.
 
@@ -229,6 +242,8 @@ def fit_noise(
         Cuts the folds.
     choice : Choice, optional
         Of an earlier fit to much the same residuals; it saves the cross-validation.
+    report : callable, optional
+        Called before each step.
     """
     level = float(count @ squares / np.sum(count))
     if np.sum(count) < LEAST_ROWS or not level > 0.0:
@@ -238,12 +253,9 @@ def fit_noise(
     fold = np.random.default_rng(seed).permutation(len(q)) % _FOLDS
     tried = []
     for extra in ("", "functions", "curves") if choice is None else (choice.extra_features,):
-        k = features.n_functions if extra == "functions" else 0
-        part = columns[:, : features.n_inputs + 1 + k]
-        candidate = replace(features, n_functions=k).fitted(part, count)
-        candidate = candidate.with_hats(part) if extra == "curves" else candidate
-        if not extra or k or candidate.knots:
-            folds = _Folds(candidate.of(part), q, count, fold)
+        candidate, B = _with_extra(features, extra, columns, count)
+        if B is not None:
+            folds = _Folds(B, q, count, fold, report)
             tried.append((candidate, folds, choice or folds.choose(extra, df)))
     if not tried:  # the functions of an earlier choice no longer exist
         return level, level
@@ -253,8 +265,8 @@ def fit_noise(
     B, everything = folds.B, count[:, None]
     coef = _level(B, q, everything, df)
     for _ in range(2):  # a level that varies looks like a tail, until it is known
-        coef = _descend(B, [sum(folds.parts)], q, everything, df, choice.penalty, coef)
-        v = np.exp(B @ coef[:, 0])
+        coef = _descend(B, [sum(folds.parts)], q, everything, df, choice.penalty, coef, report)
+        v = np.exp(_times(B, coef)[:, 0])
         former, df = df, _tail_df(q / v, count)
         if df == former:
             break
@@ -268,6 +280,17 @@ def fit_noise(
     return NoiseModel(candidate, coef[:, 0], bounds, choice).scaled(factor), factor * cv_variance
 
 
+def _with_extra(
+    features: Features, extra: str, columns: np.ndarray, count: np.ndarray
+) -> tuple[Features, np.ndarray | None]:
+    """Return features with these further ones, and their values; None where there are none."""
+    k = features.n_functions if extra == "functions" else 0
+    part = columns[:, : features.n_inputs + 1 + k]
+    candidate = replace(features, n_functions=k).fitted(part, count)
+    candidate = candidate.with_hats(part) if extra == "curves" else candidate
+    return candidate, candidate.of(part) if not extra or k or candidate.knots else None
+
+
 def _tail_df(q: np.ndarray, count: np.ndarray) -> float:
     tail, gain = fit_tail(np.sqrt(q), count)
     return tail.df if gain > WORTH else np.inf
@@ -275,26 +298,34 @@ def _tail_df(q: np.ndarray, count: np.ndarray) -> float:
 
 @dataclass
 class _Folds:
-    """Fits without one fold each, side by side: a column of weights for each of them."""
+    """Fits without one fold each, side by side: a column of weights for each of them.
+
+    Features of many rows are kept in float32, in which a step takes a third of the time. The slopes
+    then have errors of 1e-6, worth some 1e-8 nats, and the steps end at 1e-3.
+    """
 
     B: np.ndarray
     q: np.ndarray
     count: np.ndarray
     fold: np.ndarray
+    report: Callable[[], None]
 
     def __post_init__(self) -> None:
+        self.report()
         self.inside = self.count[:, None] * (self.fold[:, None] != np.arange(_FOLDS))
         rows = [self.fold == f for f in range(_FOLDS)]
         self.parts = [(self.B[part].T * self.count[part]) @ self.B[part] for part in rows]
         self.grams = [sum(self.parts) - part for part in self.parts]
+        if self.B.size > _IN_CACHE:
+            self.B = self.B.astype(np.float32)
 
     def descend(self, df: float, penalty: float, W: np.ndarray) -> np.ndarray:
         """The weights of all folds."""
-        return _descend(self.B, self.grams, self.q, self.inside, df, penalty, W)
+        return _descend(self.B, self.grams, self.q, self.inside, df, penalty, W, self.report)
 
     def out_of_fold(self, W: np.ndarray) -> np.ndarray:
         """Log variance at each row, from the fit without its fold."""
-        return (self.B @ W)[np.arange(len(self.q)), self.fold]
+        return _times(self.B, W)[np.arange(len(self.q)), self.fold]
 
     def choose(self, extra_features: str, df: float) -> Choice:
         """The penalty of highest density of the squares left out; a gain of 0 for one level.
@@ -345,6 +376,11 @@ def _level(B: np.ndarray, q: np.ndarray, count: np.ndarray, df: float) -> np.nda
     return W
 
 
+def _times(B: np.ndarray, W: np.ndarray) -> np.ndarray:
+    """Return BW in float64, by a product in the precision of B."""
+    return (B @ W.astype(B.dtype, copy=False)).astype(np.float64, copy=False)
+
+
 def _descend(
     B: np.ndarray,
     grams: Any,
@@ -353,10 +389,11 @@ def _descend(
     df: float,
     penalty: float,
     W: np.ndarray,
+    report: Callable[[], None] = _be_silent,
 ) -> np.ndarray:
     """Newton's method with the expected curvature, for each column of counts side by side.
 
-    `grams` are B'B for each of them.
+    `grams` are B'B for each of them. `report` is called before each step.
     """
     ridge = np.full(B.shape[1], penalty)
     ridge[0] = 0.0
@@ -374,15 +411,17 @@ def _descend(
     def value(eta: np.ndarray, W: np.ndarray) -> np.ndarray:
         return np.einsum("ij,ij->j", count, _loss(eta, q, df)) + 0.5 * ridge @ W**2
 
-    eta, D = B @ W, np.empty_like(W)
+    eta, D = _times(B, W), np.empty_like(W)
     now = value(eta, W)
     for _ in range(_MOST_STEPS):
-        slope = B.T @ (count * _slope(eta, q, df)) + ridge[:, None] * W
+        report()
+        pull = (count * _slope(eta, q, df)).astype(B.dtype, copy=False)
+        slope = (pull.T @ B).T + ridge[:, None] * W  # B'pull would take twice the time
         for column, factor, g in zip(D.T, factors, slope.T, strict=True):
             column[:] = lapack.dpotrs(factor, g, lower=1)[0]
         if np.max(np.einsum("ij,ij->j", slope, D)) < _SETTLED:
             break
-        along, step = B @ D, np.ones(W.shape[1])
+        along, step = _times(B, D), np.ones(W.shape[1])
         for _ in range(30):
             trial = value(eta - step * along, W - step * D)
             worse = ~(trial <= now)

@@ -6,8 +6,9 @@ process of variance a, projected on the chosen centres. With K = LL' and v = L'w
 v ~ N(0, a Id) on the columns H L^-T. It is one more fit of the same kind, with lam = sigma2/a
 learnt by evidence and a prior of the noise variance (`Noise.log_posterior`).
 
-The columns themselves are whitened (their triangle), never their Gram matrix: that squares L^-1,
-which has given predictions of 1e6.
+The columns themselves are whitened (their triangle) rather than their Gram matrix: that squares
+L^-1, which has given predictions of 1e6. A triangle that comes from the Gram matrix has the same
+error, and `Path.smallest_lam` of the whitened path says which lam it can bear.
 
 On targets that the kernel nearly interpolates, the evidence is flat as lam falls, and rounding
 decides. The noise variance therefore has a floor of 1e-7 of the mean square of the target, and

@@ -9,7 +9,9 @@ and number of terms takes a search in log lam alone. There may be two optima in 
 before the refinement.
 
 A path is stored as a triangle: [H t] = Q [R z; 0 r]. Its size is the number of terms, whatever the
-number of rows, and it gives the same posterior and evidence as the columns themselves.
+number of rows, and it gives the same posterior and evidence as the columns themselves. The triangle
+of a known Gram matrix needs no pass over the rows. An error e of each entry of H'H changes the
+evidence by at most e k / (2 lam), so that path tells the smallest lam for which that is negligible.
 """
 
 from __future__ import annotations
@@ -31,6 +33,9 @@ _PER_DECADE = 2  # grid points of the search in lam
 _LARGEST = 1e3  # of max|h|^2: all weights are zero at this lam
 _SMALLEST = 1e-20  # of max|h|^2: the lower end of the search
 _NEAR = 100.0  # factor on either side of a lam that a similar path had
+_EPS = float(np.finfo(np.float64).eps)
+_LEAST_RESIDUAL = 1e-6  # of t't: a smaller difference of squares has lost digits
+CLAIM_ERROR = 0.01  # nats by which the evidence from a Gram matrix may be wrong
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ class GramPath:
     @property
     def smallest_lam(self) -> float:
         """Smallest lam at which the Gram matrix has enough digits."""
-        return GRAM_TRUST * float(np.finfo(np.float64).eps) * self.size
+        return GRAM_TRUST * _EPS * self.size
 
     @property
     def size(self) -> float:
@@ -72,11 +77,13 @@ class Path:
     """Chosen columns, in order, as a triangle with their basis functions.
 
     ``design`` has one column for each term. Its last row is zero, and the last entry of ``t`` is
-    the length of the residual of all columns.
+    the length of the residual of all columns. ``rounding`` is the error of an entry of H'H: zero if
+    the triangle comes from the columns.
     """
 
     design: CompressedDesign
     t: np.ndarray
+    rounding: float = 0.0
 
     @classmethod
     def from_columns(cls, design: Design, t: np.ndarray, order: np.ndarray) -> Path:
@@ -87,8 +94,27 @@ class Path:
         small = CompressedDesign(R, design, design.basis(order))
         return cls(small, with_residual(z, rss))
 
+    @classmethod
+    def from_gram(cls, gram: GramPath, design: Design, order: np.ndarray) -> Path | None:
+        """Make a path of these columns from their Gram matrix; None if that has too few digits."""
+        try:
+            L, z = gram._factor(0.0)
+        except LinAlgError:
+            return None
+        rss = gram.tt - squares(z)
+        if not np.all(rss > _LEAST_RESIDUAL * gram.tt):
+            return None
+        R = np.vstack([L.T, np.zeros((1, len(order)))])
+        small = CompressedDesign(R, design, design.basis(order))
+        return cls(small, with_residual(z, rss), _EPS * gram.size)
+
     def __len__(self) -> int:
         return self.design.n_candidates
+
+    @property
+    def smallest_lam(self) -> float:
+        """Smallest lam at which the evidence of all columns has an error below `CLAIM_ERROR`."""
+        return len(self) * self.rounding / (2.0 * CLAIM_ERROR)
 
     @property
     def gram(self) -> GramPath:
@@ -100,8 +126,6 @@ class Path:
     def size(self) -> float:
         """Largest squared length of a column; 1 where all are zero."""
         return float(np.max(self.design.sqnorms(), initial=0.0)) or 1.0
-
-    smallest_lam = 0.0
 
     def curve(self, lam: float, noise: Noise) -> np.ndarray:
         """Return the log evidence of the first k columns, k = 0, ..., all, without cancellation."""
@@ -133,7 +157,11 @@ class Path:
     def whitened(self, k: int, L: np.ndarray) -> Path:
         """Return the first k columns times L^-T: independent weights v become w = L^-T v."""
         white = solve_triangular(L, self.design.matrix[:, :k].T, lower=True, check_finite=False).T
-        return Path(CompressedDesign(white, self.design, None), self.t)
+        rounding = self.rounding
+        if rounding:
+            inverse = solve_triangular(L, np.eye(k), lower=True, check_finite=False)
+            rounding *= float(np.mean(np.einsum("ij,ij->j", inverse, inverse)))
+        return Path(CompressedDesign(white, self.design, None), self.t, rounding)
 
     def predictions(self, Phi: np.ndarray, lam: float) -> np.ndarray:
         """Return the predictions on rows Phi; column k is that of the first k columns."""

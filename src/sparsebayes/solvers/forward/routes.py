@@ -117,7 +117,6 @@ class GramScores:
 
     name = "gram"
     xp: ModuleType = np
-    triangle: tuple[Design, np.ndarray] | None = None
 
     def __init__(
         self,
@@ -125,9 +124,10 @@ class GramScores:
         a: np.ndarray,
         tt: PerTarget,
         single: bool = False,
+        triangle: tuple[Design, np.ndarray] | None = None,
         **report: str | int | float,
     ) -> None:
-        self.G, self.a, self.tt, self.report = G, a, tt, report
+        self.G, self.a, self.tt, self.triangle, self.report = G, a, tt, triangle, report
         self.exact = not single
         self.norms = np.maximum(np.diag(G), 0.0)
         eps = float(np.finfo(np.float32 if single else np.float64).eps)
@@ -173,12 +173,17 @@ def columns_route(design: Design, t: np.ndarray, name: str = "columns") -> Colum
 
 
 def gram_route(
-    design: Design, t: np.ndarray, *, single: bool = False, report: Progress | None = None
+    design: Design,
+    t: np.ndarray,
+    *,
+    single: bool = False,
+    report: Progress | None = None,
+    triangle: tuple[Design, np.ndarray] | None = None,
 ) -> GramScores:
     """Return scores from H'H and H't; with `single`, products in float32 and sums in float64."""
     G, a = design.moments(t, single, report)
     precision = "float32 products" if single else "float64"
-    return GramScores(G, a, squares(t), single, route="gram", precision=precision)
+    return GramScores(G, a, squares(t), single, triangle, route="gram", precision=precision)
 
 
 def triangle_route(design: Design, t: np.ndarray) -> ColumnScores:
@@ -188,10 +193,8 @@ def triangle_route(design: Design, t: np.ndarray) -> ColumnScores:
 
 def whole_path_route(design: Design, t: np.ndarray) -> GramScores:
     """Return scores by the Gram matrix of a triangle, from which a path of all columns is made."""
-    small, z = compressed(design, t)
-    scores = gram_route(small, z)
-    scores.triangle = small, z
-    return scores
+    triangle = compressed(design, t)
+    return gram_route(*triangle, triangle=triangle)
 
 
 def compressed(design: Design, t: np.ndarray) -> tuple[CompressedDesign, np.ndarray]:
@@ -241,6 +244,7 @@ def cheapest_route(
     lam: float | None,
     memory: float,
     single: bool = False,
+    gram_path: bool = False,
     report: Progress | None = None,
 ) -> Scores:
     """Return scores from the Gram matrix if that is faster, fits the memory and is accurate.
@@ -248,8 +252,8 @@ def cheapest_route(
     Otherwise they come from the columns. `memory` in megabytes limits the Gram matrix, which may
     always be as large as the orthogonal columns that it replaces, max_terms x n. `single` requests
     float32 products, which are used only if lam is given and large enough for them. Where all
-    candidates may be chosen, their triangle is computed first: it has the Gram matrix, and the path
-    needs no further pass.
+    candidates may be chosen, their triangle is computed first, unless the path comes from the Gram
+    matrix (`gram_path`): it has the Gram matrix, and the path needs no further pass.
     """
     n, m = design.n_rows, design.n_candidates
     by_passes = (_KERNEL_COST if design.lazy else _READ_COST) * passes * max_terms * n * m
@@ -260,7 +264,7 @@ def cheapest_route(
         scores = gram_route(design, t, single=True, report=report)
         if lam >= scores.smallest_lam:
             return scores
-    if m <= max_terms and m < n and not single:
+    if m <= max_terms and m < n and not (single or gram_path):
         return whole_path_route(design, t)
     return gram_route(design, t, report=report)
 

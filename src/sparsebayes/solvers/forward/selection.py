@@ -56,12 +56,11 @@ from ...rows._base import Report
 from ..greedy import first_best
 from ..noise import Noise, squares
 from ..run import Solution, StopReason
-from .path import GramPath, Path, best_terms
+from .path import CLAIM_ERROR, GramPath, Path, best_terms
 from .routes import GramScores, Route, Scores, cheapest_route, fallback_route
 
 FIRST_LAM = 1e-3  # of the mean square of the largest column
 _NAT = 1.0  # unit of gains: those that differ by its rounding are equal
-_CLAIM_ERROR = 0.01  # nats by which the evidence from a Gram matrix may be wrong
 
 
 class Info(NamedTuple):
@@ -150,6 +149,9 @@ class Forward:
         Whether every number of columns is as likely a priori as every other, and every set of k
         columns as every other such set: k of m columns then cost log C(m, k) nats. Without it the
         best of many useless columns raises the evidence.
+    gram_path : bool, default=False
+        Whether the triangle of the path may come from the Gram matrix of the scores where lam lets
+        it, without another pass. It is then good for ``path.smallest_lam`` and above.
     pays : float, optional
         Gain in nats of the last tenth of a path of `max_terms` above which a longer path pays. The
         search then ends as `StopReason.LONGER_PATH`, and the path is not measured on true columns.
@@ -179,6 +181,7 @@ class Forward:
     start: float | None = None
     pays: float | None = None
     set_prior: bool = False
+    gram_path: bool = False
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """Compute the scores of all candidates."""
@@ -190,6 +193,7 @@ class Forward:
             lam=self.regularization,
             memory=self.memory,
             single=self.single,
+            gram_path=self.gram_path,
             report=self.report,
         )
         state = State(route(design, t), noise, self.regularization or 0.0)
@@ -297,7 +301,7 @@ class Forward:
         path: Path | GramPath
         lam = self.regularization or state.regularization
         if isinstance(scores, GramScores) and scores.exact and lam >= scores.smallest_lam:
-            path = GramPath(scores.G[np.ix_(order, order)], scores.a[order], scores.tt)
+            path = _chosen_gram(scores, order)
         else:
             path = Path.from_columns(design, t, order)
         lam, near = state.regularization, state.replay > 0 or self.start is not None
@@ -371,13 +375,10 @@ class Forward:
             return
         assert state.best is not None
         best = state.best
-        source = (design, t)
-        if isinstance(state.scores, GramScores) and state.scores.triangle is not None:
-            source = state.scores.triangle
-        path = Path.from_columns(*source, np.array(best.order, dtype=np.intp))
+        path = self._triangle(state.scores, best, design, t)
         if isinstance(state.scores, GramScores) and state.scores.exact:
             exact = float(path.curve(best.lam, state.noise)[best.n_terms])
-            inaccurate = abs(exact - best.log_evidence) > max(_CLAIM_ERROR, 1e-9 * abs(exact))
+            inaccurate = abs(exact - best.log_evidence) > max(CLAIM_ERROR, 1e-9 * abs(exact))
             fallback = fallback_route(design, t) if inaccurate else None
             if fallback is not None:
                 state.scores, state.best = fallback, None
@@ -395,6 +396,21 @@ class Forward:
         elif best.n_terms < len(best.order):
             reason = StopReason.EVIDENCE
         state.stop_reason = reason
+
+    def _triangle(self, scores: Scores, best: BestTerms, design: Design, t: np.ndarray) -> Path:
+        """Return the columns of the best path as a triangle, without a pass where that will do."""
+        order, source = np.array(best.order, dtype=np.intp), (design, t)
+        if isinstance(scores, GramScores):
+            if self.gram_path and scores.exact:
+                path = Path.from_gram(_chosen_gram(scores, order), design, order)
+                if path is not None and best.lam >= path.smallest_lam:
+                    return path
+            source = scores.triangle or source
+        return Path.from_columns(*source, order)
+
+
+def _chosen_gram(scores: GramScores, order: np.ndarray) -> GramPath:
+    return GramPath(scores.G[np.ix_(order, order)], scores.a[order], scores.tt)
 
 
 def _gains(
