@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.special import expit
+from scipy.special import expit, log_expit
 
 from sparsebayes import (
     BackfittingClassifier,
@@ -88,7 +88,17 @@ def test_the_factor_is_large_where_far_rows_are_not_as_sure_as_their_scores():
     # Without far rows it is that of the prior.
     folds = LabelPredictions(z, (z > 0).astype(int), np.ones(400))
     none = variance_factor(folds, np.zeros((400, 1)), Logistic(), 1.0)
-    assert none == pytest.approx(1.0, abs=0.15)
+    assert none == pytest.approx(1.0, abs=0.05)
+
+
+def test_the_factor_vanishes_where_few_far_rows_are_sure_and_right():
+    z = np.repeat([-5.0, 5.0], 60)
+    far = (np.arange(120) % 3 == 0).astype(float)
+    folds = LabelPredictions(z, (z > 0).astype(int), np.ones(120))
+    # A variance of 10 costs four nats: an exponential prior leaves an eighth of it.
+    cost = 40 * (log_expit(5.0) - log_expit(5.0 / np.sqrt(1.0 + 10.0 * np.pi / 8.0)))
+    assert 3.0 < cost < 5.0
+    assert variance_factor(folds, 10.0 * far[:, None], Logistic(), 1.0) < 0.05
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,12 @@ from .posterior.added import distinct_functions
 # Tuned on generated classes of fourteen kinds.
 _FLATTER_SD, _STEEPER_SD, _INTERCEPT_SD = 2.0, 0.25, 1.0
 _FUNCTIONS, _UNEXPLAINED = 50, 1e-3  # of `Unlabelled`; share of the kernel that they may miss
-_FACTORS = np.linspace(0.0, 5.0, 26)  # nodes of the posterior of the factor on its variance
+# Prior of the factor on its variance: none at all, or exponential; the mean is 1. Tuned on wine,
+# iris, energy and breast cancer, where 1/2 in place of 2/3 doubles the loss that it leaves, and on
+# generated classes, where 4/5 gains less in gaps.
+_NO_VARIANCE = 2.0 / 3.0
+_FACTORS = np.append(0.0, -np.log1p(-(np.arange(50) + 0.5) / 50) / (1.0 - _NO_VARIANCE))
+_FACTOR_PRIOR = np.append(_NO_VARIANCE, np.full(50, (1.0 - _NO_VARIANCE) / 50))
 _LOG_SLOPES = np.linspace(-4.0, 1.0, 81)  # nodes of the posterior of the logarithm of the slope
 
 
@@ -392,8 +397,9 @@ def variance_factor(
 ) -> float:
     """Return the factor on the variance by which cross-validated scores predict the labels best.
 
-    It is a posterior mean, with an exponential prior of mean 1. Where rows that are far from the
-    others are as sure as their scores, like patients with extreme values, it is near zero.
+    It is a posterior mean. The prior has its mean at 1, but most of it at 0: either the scores know
+    how far the labels are, or the process does. Where rows that are far from the others are as sure
+    as their scores, like patients with extreme values, the factor is near zero.
 
     Parameters
     ----------
@@ -409,10 +415,11 @@ def variance_factor(
 
     def loss(factor: float) -> float:
         p = link.probabilities(log_odds(z, factor * variance), coupling)
-        return factor - float(weight @ log_own(p, codes))
+        return -float(weight @ log_own(p, codes))
 
     losses = np.array([loss(factor) for factor in _FACTORS])
-    return float(np.average(_FACTORS, weights=np.exp(np.min(losses) - losses)))
+    likelihood = np.exp(np.min(losses) - losses)
+    return float(np.average(_FACTORS, weights=_FACTOR_PRIOR * likelihood))
 
 
 def best_coupling(z: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> float:
