@@ -10,6 +10,7 @@ from sklearn.datasets import load_iris
 
 import sparsebayes as sb
 from sparsebayes.data import Data, share_of_near_copies
+from sparsebayes.models import CLASSES
 
 
 def copied(rng, jitter=1e-3, times=4, shared=True):
@@ -75,16 +76,27 @@ def test_extreme_inputs_are_no_error():
         sb.BackfittingRegressor(),
         sb.GroupSpikeSlabRegressor(),
         sb.RVMClassifier(kernel="rbf", gamma=0.5),
+        sb.table_model(),
         sb.table_model(prefer="small"),
+        sb.table_model("classification"),
     ],
-    ids=lambda model: type(model).__name__,
+    ids=["rvm", "backfitting", "spike-slab", "labels", "mixture", "small", "mixture of labels"],
 )
-def test_a_fit_warns_of_near_copies_once(model):
+def test_a_fit_looks_for_near_copies_and_warns_once(model, monkeypatch):
     X, y = copied(np.random.default_rng(0))
-    y = y > 0.0 if isinstance(model, sb.RVMClassifier) else y
+    is_classes = isinstance(model, sb.RVMClassifier) or model.get_params().get("task") == CLASSES
+    y = y > 0.0 if is_classes else y
+    searches = []
+
+    def counted(data):
+        searches.append(data)
+        return share_of_near_copies(data)
+
+    monkeypatch.setattr("sparsebayes.relevance.share_of_near_copies", counted)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(X, y)
     messages = [str(w.message) for w in caught if "nearly equal" in str(w.message)]
     assert len(messages) == 1
     assert messages[0].startswith("100 % of the rows")
+    assert len(searches) == 1

@@ -36,7 +36,14 @@ _MANY_COPIES = 0.2  # share of near copies from which a fit warns
 _WORK = 4e8  # products that may be spent: rows x functions x inputs, for each input
 
 
-def with_inputs(fit: F, problem: CandidateProblem, *, linear: bool, pooled: bool = False) -> F:
+def with_inputs(
+    fit: F,
+    problem: CandidateProblem,
+    *,
+    linear: bool,
+    pooled: bool = False,
+    is_member: bool = False,
+) -> F:
     """Return the fit with the range of its training rows, and the relevance of each input.
 
     Parameters
@@ -49,6 +56,8 @@ def with_inputs(fit: F, problem: CandidateProblem, *, linear: bool, pooled: bool
         Whether the function is a weighted sum of the columns of X.
     pooled : bool, default=False
         As in `function_relevance`.
+    is_member : bool, default=False
+        Whether the fit is one of several to the same rows, which are searched for copies once.
     """
     data = problem.rows
     if is_option(problem.spec.family, "precomputed"):
@@ -61,12 +70,12 @@ def with_inputs(fit: F, problem: CandidateProblem, *, linear: bool, pooled: bool
         input_range = InputRange.from_rows(data.X[data.used], fit.kernel, matters)
         if isinstance(fit, Fit):
             input_range = replace(input_range, effects=_effects(fit, data, matters))
-        notes = _copy_notes(data)
+        notes = () if is_member else copy_notes(data)
     attributes = {**fit.attributes, "feature_relevance_": relevance}
     return replace(fit, input_range=input_range, attributes=attributes, notes=(*fit.notes, *notes))
 
 
-def _copy_notes(data: Data) -> tuple[Note, ...]:
+def copy_notes(data: Data) -> tuple[Note, ...]:
     """Return the warning of rows that copy others up to small changes, where there are many."""
     share = share_of_near_copies(data)
     if share <= _MANY_COPIES:

@@ -210,7 +210,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         -------
         self
         """
-        return fit_rows(self, X, y, sample_weight)
+        return fit_rows(self, read_data(self, X, y, sample_weight))
 
     def _merges_duplicates(self) -> bool:
         """Tell whether duplicates are one observation: where the noise is learnt."""
@@ -490,26 +490,27 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
 R = TypeVar("R", bound=SparseRegressor)
 
 
-def fit_rows(model: R, X: Any, y: Any, sample_weight: Any, kernel: KernelChoice | None = None) -> R:
+def fit_rows(
+    model: R, data: Data, kernel: KernelChoice | None = None, is_member: bool = False
+) -> R:
     """Fit a model; with a kernel that is known from a fit to the same inputs, where given."""
-    model._check_parameters()
-    data = model._read(X, y, sample_weight)
-    if model._merges_duplicates():
-        data = merge_duplicates(data)
     problem = model._problem(data)
     if kernel is not None:
         problem = replace(problem, kernel=kernel)
     fit = fit_with_noise(model._method(data), problem)
-    publish(model, with_inputs(fit, problem, linear=is_linear(model)))
+    publish(model, with_inputs(fit, problem, linear=is_linear(model), is_member=is_member))
     return model
 
 
-def learn_kernel(model: SparseRegressor, X: Any, y: Any, sample_weight: Any) -> KernelChoice:
-    """Return the kernel that a fit of the model would use."""
+def read_data(model: SparseRegressor, X: Any, y: Any, sample_weight: Any) -> Data:
+    """Return the training data of a model, checked, with duplicates merged."""
     model._check_parameters()
     data = model._read(X, y, sample_weight)
-    if model._merges_duplicates():
-        data = merge_duplicates(data)
+    return merge_duplicates(data) if model._merges_duplicates() else data
+
+
+def learn_kernel(model: SparseRegressor, data: Data) -> KernelChoice:
+    """Return the kernel that a fit of the model would use."""
     return with_kernel(model._method(data), model._problem(data)).choice
 
 

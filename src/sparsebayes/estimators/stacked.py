@@ -15,10 +15,12 @@ from sklearn.utils import Bunch, check_random_state
 
 from .._array import RandomState, to_numpy
 from ..callbacks import Budget
+from ..fitting import Note
 from ..kernels import GammaOption, KernelChoice, KernelName, is_option
 from ..posterior.leave_one_out import Calibration
 from ..posterior.predictive import LocationScale, Predictive, observation
 from ..predict import positive_root, without_noise
+from ..relevance import copy_notes
 from ..solvers.run import StopReason
 from ..stacking import (
     Stack,
@@ -27,7 +29,7 @@ from ..stacking import (
     with_small_errors,
     without_small,
 )
-from ._base import fit_rows, learn_kernel
+from ._base import fit_rows, learn_kernel, read_data
 from ._sklearn import check_is_fitted, warn, whole_fit, words
 from ._stack import FittedMember, Mixture, compared_members, comparison_notes, parameters_of
 from .forward import ForwardRegressor
@@ -524,6 +526,7 @@ class _Candidates:
         self.members: list[Member] = []
         self.loo: list[Predictive] = []
         self._warned: dict[str, list[Any]] = {}
+        self._of_rows: tuple[Note, ...] = ()
 
     @property
     def counts(self) -> np.ndarray:
@@ -545,7 +548,10 @@ class _Candidates:
         with warnings.catch_warnings(record=True) as notes:
             warnings.simplefilter("always")
             model.set_params(max_time=self.budget.seconds_left)
-            fit_rows(model, self.X, target, self.weight, kernel)
+            data = read_data(model, self.X, target, self.weight)
+            fit_rows(model, data, kernel, is_member=True)
+        if not self.members:
+            self._of_rows = copy_notes(data)
         if model.stop_reason_ == StopReason.INTERRUPTED:
             self.budget.interrupt()
         largest = self.largest_log if log else None
@@ -563,7 +569,8 @@ class _Candidates:
         if len(inputs) < np.shape(X)[1]:
             X = np.array(X.toarray() if issparse(X) else to_numpy(X), dtype=np.float64)
             X[:, np.setdiff1d(np.arange(X.shape[1]), inputs)] = 0.0  # constants are left out
-        return learn_kernel(model, X, logarithm(self.y) if log else self.y, self.weight)
+        target = logarithm(self.y) if log else self.y
+        return learn_kernel(model, read_data(model, X, target, self.weight))
 
     @property
     def goes_on(self) -> bool:
@@ -573,6 +580,7 @@ class _Candidates:
     def warnings(self, members: list[Member]) -> list[Any]:
         """Return the warnings of these members, each once, and one where there may be others."""
         notes = list(dict.fromkeys(note for m in members for note in self._warned[m.name]))
+        notes += self._of_rows
         if self.budget.over and not any(note[1] is ConvergenceWarning for note in notes):
             reason = StopReason(self.budget.reason)
             message = f"Not all members of the mixture were fitted ({reason}). {reason.advice}"

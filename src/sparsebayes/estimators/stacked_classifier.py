@@ -390,7 +390,9 @@ class StackedClassifier(ClassifierMixin, Mixture):
             model, problem = candidate.model, candidate.problem
             fit = with_reversion(candidate.fit, problem)
             fit = replace(fit, attributes={"classes_": self.classes_, **fit.attributes})
-            fit = with_inputs(fit, problem, linear=is_linear(model), pooled=True)
+            fit = with_inputs(
+                fit, problem, linear=is_linear(model), pooled=True, is_member=bool(self.members_)
+            )
             publish(model, fit, input_attributes(self))
             self.members_.append(FittedMember(candidate.name, model, candidate.seconds))
         self.classifier_ = self.members_[0].model
