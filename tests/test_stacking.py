@@ -6,6 +6,7 @@ from sparsebayes.posterior.noise import Tail
 from sparsebayes.posterior.predictive import Exponential, LocationScale
 from sparsebayes.stacking import (
     Stack,
+    is_worse,
     smallest_within_error,
     stacking_weights,
     with_small_errors,
@@ -141,6 +142,36 @@ def test_weights_move_to_small_errors_only_as_far_as_they_must():
     assert np.sum(moved) == pytest.approx(1.0)
     assert np.all(moved >= 0.0)
     np.testing.assert_array_equal(with_small_errors(moved, residuals, count, 1.06), moved)
+
+
+def test_errors_that_a_few_rows_decide_leave_the_weights():
+    rng = np.random.default_rng(4)
+    noise, count = rng.standard_t(2, 400), np.ones(400)
+    residuals = np.column_stack([noise, noise * (1.0 + 0.2 * rng.standard_normal(400))])
+    squares = np.square(residuals)
+    difference = squares[:, 1] - squares[:, 0]
+    assert np.sum(squares[:, 1]) > 1.03 * np.sum(squares[:, 0])
+    assert np.mean(difference) < np.std(difference) / 20.0
+    weight = np.array([0.0, 1.0])
+    moved = with_small_errors(weight, residuals, count, errors=1.0)
+    np.testing.assert_array_equal(moved, weight)
+    assert with_small_errors(weight, residuals, count)[1] < 0.9
+    assert not is_worse(residuals[:, 1], residuals[:, 0], count, errors=1.0)
+    assert is_worse(residuals[:, 1], residuals[:, 0], count)
+    # The same increase in every row is no chance.
+    same = noise * np.sqrt(np.sum(squares[:, 1]) / np.sum(squares[:, 0]))
+    assert is_worse(same, noise, count, errors=1.0)
+    pair = np.column_stack([noise, same])
+    assert with_small_errors(weight, pair, count, errors=1.0)[1] < 0.5
+
+
+@pytest.mark.parametrize("size", [5.0, 1e3, 1e8])
+def test_an_increase_of_the_error_in_a_single_row_is_worse(size):
+    reference = np.random.default_rng(0).standard_normal(300)
+    residuals = reference.copy()
+    residuals[7] = size
+    assert is_worse(residuals, reference, np.ones(300), errors=1.0)
+    assert not is_worse(reference, residuals, np.ones(300), errors=1.0)
 
 
 def test_residuals_that_are_all_zero_leave_the_weights():

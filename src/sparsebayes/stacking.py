@@ -20,6 +20,7 @@ from .posterior.predictive import Predictive
 _STEPS = 500  # of the ascent
 _TOL = 1e-6  # change of a weight at which it ends
 _LEAST_WEIGHT = 0.01  # of a member that is kept
+_SHARES = np.arange(101) / 100.0  # of the way from one vector of weights to another
 _HALVINGS = 45  # of the interval that holds a quantile
 _CRPS_LEVELS = (np.arange(100) + 0.5) / 100.0  # quantiles of each part between which F is linear
 
@@ -83,13 +84,18 @@ def without_small(weight: np.ndarray) -> np.ndarray:
 
 
 def with_small_errors(
-    weight: np.ndarray, residuals: np.ndarray, count: np.ndarray, most: float = 1.005
+    weight: np.ndarray,
+    residuals: np.ndarray,
+    count: np.ndarray,
+    most: float = 1.005,
+    errors: float = 0.0,
 ) -> np.ndarray:
     """Return weights whose mean has a root mean square error near the smallest.
 
     A member can have a high density because it describes small values well, and predict large ones
-    badly. If the error of the mean is more than `most` times the smallest of any weights, the
-    weights move towards those of the smallest error until it is not.
+    badly. If the error of the mean is larger than the smallest of any weights, the weights move
+    towards those of the smallest error. They stay where it is at most `most` times as large, or
+    where the mean square is at most `errors` standard errors of the difference larger.
 
     Parameters
     ----------
@@ -101,6 +107,9 @@ def with_small_errors(
         Number of observations of each row.
     most : float, default=1.005
         Largest error over the smallest.
+    errors : float, default=0
+        Standard errors by which the mean square may be larger all the same; at most 1, because a
+        difference that a single row makes is always larger than its standard error.
 
     Examples
     --------
@@ -110,11 +119,11 @@ def with_small_errors(
     >>> with_small_errors(np.array([0.5, 0.5]), good * [1.0, 1.5], np.ones(200)).round(2)
     array([0.99, 0.01])
     """
-    squares = (residuals.T * count) @ residuals
-    size = float(np.mean(np.diagonal(squares)))
+    size = np.sqrt(float(np.mean(np.square(residuals).T @ count)))
     if not 0.0 < size < np.inf:
         return weight
-    squares = squares / size
+    residuals = residuals / size
+    squares = (residuals.T * count) @ residuals
     values, vectors = np.linalg.eigh(squares)
     root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
     heavy = 1e3  # of the condition that the weights sum to one
@@ -127,7 +136,61 @@ def with_small_errors(
     room = (most**2 - 1.0) * smallest
     if 2.0 * slope + curvature <= room:
         return weight
-    return best + step * (np.sqrt(slope**2 + curvature * room) - slope) / curvature
+    share = (np.sqrt(slope**2 + curvature * room) - slope) / curvature
+    means = np.multiply.outer(residuals @ step, _SHARES) + (residuals @ best)[:, None]
+    increase = _increase(means, (residuals @ best)[:, None], count)
+    return best + step * max(share, *_SHARES[increase.mean <= errors * increase.error])
+
+
+def is_worse(
+    residuals: np.ndarray,
+    reference: np.ndarray,
+    count: np.ndarray,
+    most: float = 1.01,
+    errors: float = 0.0,
+) -> bool:
+    """Tell whether residuals are larger than those of a reference.
+
+    So they are if their root mean square is more than `most` times that of the reference, and their
+    mean square more than `errors` standard errors of the difference above it.
+
+    Parameters
+    ----------
+    residuals, reference : arrays of shape (n_rows,)
+        Residuals of the same rows.
+    count : array of shape (n_rows,)
+        Number of observations of each row.
+    most : float, default=1.01
+        Largest root mean square over that of the reference.
+    errors : float, default=0
+        As in `with_small_errors`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsebayes.stacking import is_worse
+    >>> rng = np.random.default_rng(0)
+    >>> a, b = rng.standard_t(3, (2, 200))
+    >>> is_worse(1.05 * a, a, np.ones(200), errors=1)
+    True
+    >>> is_worse(1.05 * a, b, np.ones(200)), is_worse(1.05 * a, b, np.ones(200), errors=1)
+    (True, False)
+    """
+    unit = np.sqrt(count @ np.square(reference) / np.sum(count)) or 1.0
+    increase = _increase(residuals / unit, reference / unit, count)
+    return not bool(increase.mean <= max(most**2 - 1.0, errors * increase.error))
+
+
+class _Increase(NamedTuple):
+    mean: np.ndarray
+    error: np.ndarray  # standard error of the mean
+
+
+def _increase(residuals: np.ndarray, reference: np.ndarray, count: np.ndarray) -> _Increase:
+    """Return by how much the mean square is above that of a reference, with its error."""
+    each, total = np.square(residuals) - np.square(reference), np.sum(count)
+    mean = count @ each / total
+    return _Increase(mean, np.sqrt(count @ np.square(each - mean)) / total)
 
 
 def smallest_within_error(

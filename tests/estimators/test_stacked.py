@@ -175,6 +175,39 @@ def test_a_model_of_the_logarithm_with_a_worse_mean_has_no_weight():
     assert weights[names.index("Gaussian process of log y")] == 0.0
 
 
+def lognormal(n, seed):
+    """Return skewed inputs and a target whose noise is a factor."""
+    rng = np.random.default_rng(seed)
+    Z = np.exp(rng.standard_normal((n, 4)))
+    f = 0.8 * np.log(Z[:, 0]) - 0.5 * np.log(Z[:, 1]) + 0.3 * np.log(Z[:, 2])
+    return Z, np.exp(f + 0.7 * rng.standard_normal(n))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_kernel_is_learnt_from_the_logarithm_of_a_lognormal_target():
+    Z, y = lognormal(1400, 0)
+    model = StackedRegressor().fit(Z[:400], y[:400])
+    assert model.density_gain_ > 50.0
+    names, weights = model.choices_["member"], model.choices_["weight"]
+    assert weights[names.index("Gaussian process and kernel of log y")] > 0.5
+    of_y = StackedRegressor(target_transform=None).fit(Z[:400], y[:400])
+    new, truth = Z[400:], y[400:]
+    density = [m._predictive(new).log_density(truth) for m in (model, of_y)]
+    assert np.mean(density[0] - density[1]) > 0.1
+    errors = [np.mean((m.predict(new) - truth) ** 2) for m in (model, of_y)]
+    assert errors[0] < errors[1]
+    low, high = model.predict_interval(new).T
+    assert np.mean(low < 0.0) < 0.05 < np.mean(of_y.predict_interval(new)[:, 0] < 0.0)
+    assert 0.92 < np.mean((low <= truth) & (truth <= high)) < 0.98
+
+
+@pytest.mark.parametrize("params", [{"gamma": 0.5}, {"prefer": "small"}])
+def test_a_kernel_that_is_not_learnt_or_to_be_small_is_not_learnt_again(params):
+    Z, y = lognormal(400, 0)
+    model = StackedRegressor(**params).fit(np.log(Z), y)
+    assert "Gaussian process and kernel of log y" not in model.choices_["member"]
+
+
 def _left_out_rmse(model):
     return np.sqrt(np.mean(model.loo_.residuals**2))
 

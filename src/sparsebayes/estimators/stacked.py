@@ -24,6 +24,7 @@ from ..relevance import copy_notes
 from ..solvers.run import StopReason
 from ..stacking import (
     Stack,
+    is_worse,
     smallest_within_error,
     stacking_weights,
     with_small_errors,
@@ -36,6 +37,7 @@ from .forward import ForwardRegressor
 from .rvm import RVMRegressor
 from .sparse_gp import SparseGPRegressor
 from .target_transform import (
+    MARGIN,
     TargetRegressor,
     exponential_draws,
     function_std,
@@ -56,9 +58,7 @@ _PROCESS = "Gaussian process"  # the name of the first
 _MOST_ADDITIVE = 40
 # With fewer rows the folds of the calibration learn length scales again: those of all inputs.
 _ROWS_PER_LENGTH = 5
-# Leave-one-out RMSE of a model of log y over that of y, above which it is left out: it may describe
-# small values well, and the mean of large ones badly.
-_WORSE = 1.01
+_PROCESS_OF_LOG = "Gaussian process of log y"  # with the kernel of the first
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +126,10 @@ class StackedRegressor(Mixture, TargetRegressor):
     the others maximise the leave-one-out log density of the mixture (stacking of predictive
     distributions), among weights whose leave-one-out RMSE is at most 0.5 % above the smallest. All
     predictions are those of the mixture.
+
+    If the process of the logarithm is more than 50 nats ahead of the first one, there is another
+    one, with a kernel learnt from the logarithm. A few large values then decide which mean is best,
+    and a larger mean square error counts only if it is larger by more than one standard error.
 
     Parameters
     ----------
@@ -281,8 +285,10 @@ class StackedRegressor(Mixture, TargetRegressor):
                 # One for many rows, to save time: that of log y, which is better in the median.
                 self._add_additive(candidates, process.model, n, may_be_log and not is_small)
         if of_log and candidates.goes_on:
-            process = candidates.add("Gaussian process of log y", self._process(n), True, kernel)
+            process = candidates.add(_PROCESS_OF_LOG, self._process(n), True, kernel)
             kernel = process.model._fitted.kernel if kernel is None else kernel
+            if self._has_kernel_of_log(candidates, kernel):
+                candidates.add("Gaussian process and kernel of log y", self._process(n), True)
         if process.model.n_features_in_ <= _MOST_COLUMNS:
             for log in [True] * of_log + [False] * of_y:
                 name = "linear of log y" if log else "linear"
@@ -318,6 +324,14 @@ class StackedRegressor(Mixture, TargetRegressor):
         learns = is_option(self.kernel, "auto") and is_option(self.gamma, "auto", "ard")
         learns = learns and is_option(self.max_terms, "auto")
         return learns and n_rows <= _EXACT_ROWS and self.prefer != "small"
+
+    def _has_kernel_of_log(self, candidates: _Candidates, kernel: KernelChoice) -> bool:
+        """Tell whether log y is so much better a target that a kernel is learnt from it as well.
+
+        A few large values decide the kernel that is learnt from y.
+        """
+        may_learn = kernel.learnt and self.prefer != "small" and candidates.goes_on
+        return may_learn and candidates.density_gain() > MARGIN
 
     def _process(self, n_rows: int, **changes: Any) -> SparseGPRegressor:
         exact = is_option(self.max_terms, "auto") and n_rows <= _EXACT_ROWS
@@ -363,7 +377,10 @@ class StackedRegressor(Mixture, TargetRegressor):
         else:
             residuals = y[:, None] - np.column_stack([candidates.loo[k].mean for k in able])
             densest = stacking_weights(density[:, able], counts)
-            weight[able] = without_small(with_small_errors(densest, residuals, counts))
+            errors = candidates.errors_of_means
+            weight[able] = without_small(
+                with_small_errors(densest, residuals, counts, errors=errors)
+            )
         names, seconds = [m.name for m in members], [m.seconds for m in members]
         self.choices_ = compared_members(names, density, counts, weight, sizes, seconds)
         order = [k for k in np.argsort(-weight, kind="stable") if weight[k] > 0.0]
@@ -380,10 +397,7 @@ class StackedRegressor(Mixture, TargetRegressor):
         if heaviest.log:
             observed = np.ones(len(y)) if candidates.weight is None else candidates.weight
             self.log_evidence_ -= float(observed @ logarithm(y))
-        gain = {m.name: counts @ density[:, k] for k, m in enumerate(members)}
-        self.density_gain_ = gain.get("Gaussian process of log y", np.nan) - gain.get(
-            "Gaussian process", np.nan
-        )
+        self.density_gain_ = candidates.density_gain()
         self._take_inputs(heaviest.model)
 
     # Predictions.
@@ -589,7 +603,28 @@ class _Candidates:
 
     def with_good_means(self) -> list[int]:
         """Return the members but models of log y whose means are worse than the process of y."""
-        errors = [self.counts @ np.square(self.y - part.mean) for part in self.loo]
-        of_y = [e for e, m in zip(errors, self.members, strict=True) if m.name == _PROCESS]
-        most = _WORSE**2 * min(of_y, default=np.inf)
-        return [k for k, m in enumerate(self.members) if not m.log or errors[k] <= most]
+        residuals = [self.y - part.mean for part in self.loo]
+        of_y = [r for r, m in zip(residuals, self.members, strict=True) if m.name == _PROCESS]
+        counts, errors = self.counts, self.errors_of_means
+        return [
+            k
+            for k, m in enumerate(self.members)
+            if not (m.log and any(is_worse(residuals[k], r, counts, errors=errors) for r in of_y))
+        ]
+
+    @property
+    def errors_of_means(self) -> float:
+        """Standard errors by which means may be worse: 1 where log y is clearly the better target.
+
+        The noise is then a factor, and a few large values decide which mean is best.
+        """
+        return 1.0 if self.density_gain() > MARGIN else 0.0
+
+    def density_gain(self) -> float:
+        """Return by how many nats the process of log y, if there is one, is ahead of that of y."""
+        densities = {
+            m.name: self.counts @ part.log_density(self.y)
+            for m, part in zip(self.members, self.loo, strict=True)
+            if m.name in (_PROCESS, _PROCESS_OF_LOG)
+        }
+        return float(densities.get(_PROCESS_OF_LOG, np.nan) - densities.get(_PROCESS, np.nan))

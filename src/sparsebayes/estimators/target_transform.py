@@ -29,7 +29,7 @@ from ._sklearn import (
 from ._stack import ModelHolder
 from ._summary import Term
 
-_MARGIN = 50.0  # nats
+MARGIN = 50.0  # nats
 # y is bounded by twice the largest training target. On the market values of Forbes 2000 (500 rows
 # held out) a bound of 1, 2, 3 and 10 times the largest has RMSE 17.1, 14.4, 13.8 and 18.3, the
 # median 20.0, and no bound 254.
@@ -131,7 +131,7 @@ class SparseTargetTransform(MetaEstimatorMixin, TargetRegressor):
     }
 
     def __init__(
-        self, regressor: Any = None, *, target_transform: Any = "auto", margin: float = _MARGIN
+        self, regressor: Any = None, *, target_transform: Any = "auto", margin: float = MARGIN
     ):
         self.regressor = regressor
         self.target_transform = target_transform
@@ -382,7 +382,7 @@ def looks_log(y: np.ndarray) -> bool:
     spread, spread_of_logs = np.std(y / np.max(y)), np.std(logs)
     if spread == 0.0 or spread_of_logs == 0.0:
         return False
-    return bool(len(y) * (np.log(spread / spread_of_logs) - np.mean(logs)) > 0.5 * _MARGIN)
+    return bool(len(y) * (np.log(spread / spread_of_logs) - np.mean(logs)) > 0.5 * MARGIN)
 
 
 def _last(model: Any) -> Any:
