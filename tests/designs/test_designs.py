@@ -101,6 +101,34 @@ def test_a_constant_column_becomes_exactly_zero_when_centred():
     assert design.sqnorms()[1] == pytest.approx(50 * Phi[:, 1].var(), rel=1e-6)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_column_far_from_zero_is_centred_to_its_last_digit(weighted):
+    # 200 units in the last place at 1e8: the sum of 9,000 such numbers is wrong by more than that.
+    rng = np.random.default_rng(0)
+    n = 9_000
+    X = np.column_stack([1e8 + 3e-6 * rng.standard_normal(n), rng.standard_normal(n)])
+    y, weight = rng.standard_normal(n), rng.uniform(0.5, 2.0, n) if weighted else np.ones(n)
+    plain = DenseDesign(X)
+
+    def design():
+        return CentredDesign(WeightedDesign(plain, weight) if weighted else plain)
+
+    shifted = X - np.round(X[0])  # exact
+    Z = np.sqrt(weight)[:, None] * (shifted - np.average(shifted, axis=0, weights=weight))
+    G, t, idx = Z.T @ Z, design().target(y), np.arange(2)
+    size = np.sqrt(np.diag(G))
+    R = design().triangle(t[:, None], idx)
+    norms, products = design().sqnorms_and_products(t)
+    for gram in (design().gram(idx), design().moments(t)[0], (R.T @ R)[:2, :2]):
+        np.testing.assert_allclose(gram / np.outer(size, size), G / np.outer(size, size), atol=1e-7)
+    for found in (design().sqnorms(), norms):
+        np.testing.assert_allclose(found, size**2, rtol=1e-7)
+    for found in (design().project(t), products, design().moments(t)[1]):
+        np.testing.assert_allclose(found / size, Z.T @ t / size, atol=1e-9)
+    assert design().inputs is plain.matrix
+    np.testing.assert_allclose(design().basis(idx)(X), Z / np.sqrt(weight)[:, None], atol=2e-8)
+
+
 def test_a_lazy_design_never_holds_n_by_n(monkeypatch):
     n = 3000
     X = np.random.default_rng(6).standard_normal((n, 2))

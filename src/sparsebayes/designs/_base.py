@@ -347,6 +347,13 @@ class Design(ABC):
 
         return CentredDesign(self)
 
+    def remove_offsets(self) -> tuple[Design, np.ndarray]:
+        """Return the design less a constant in each column, and these constants.
+
+        They are not zero only where the subtraction is exact and saves digits.
+        """
+        return self, np.zeros(self.n_candidates)
+
     # Derived from blocks.
 
     def n_selected(self, idx: Index) -> int:

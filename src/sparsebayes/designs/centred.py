@@ -200,6 +200,11 @@ class WeightedDesign(WrappedDesign):
         for rows, block in self.base.blocks(idx):
             yield rows, block * on_same_device(block, self._root[rows])[:, None]
 
+    def remove_offsets(self) -> tuple[Design, np.ndarray]:
+        """Return the wrapped design less its offsets with the same weights, and the offsets."""
+        near, offsets = self.base.remove_offsets()
+        return (self if near is self.base else WeightedDesign(near, self._root**2)), offsets
+
     def basis(self, idx: np.ndarray) -> Basis:
         """Return the functions behind the columns `idx`, which do not depend on the weights."""
         return self.base.basis(idx)
@@ -211,6 +216,9 @@ class CentredDesign(WrappedDesign):
     With v the total weight of the rows, the evidence loses one degree of freedom and log(v)/2, and
     the intercept has the variance sigma2/v, independent of the weights. A column that is constant
     up to rounding becomes exactly zero, so that its rounding error is not a candidate.
+
+    Means and products are those of columns less an offset, where it can be subtracted exactly: of
+    a column at 1e8 the mean alone would have an error of several units in the last place.
 
     Parameters
     ----------
@@ -226,9 +234,12 @@ class CentredDesign(WrappedDesign):
     """
 
     def __init__(self, base: Design) -> None:
-        super().__init__(base)
+        near, self._offsets = base.remove_offsets()
+        super().__init__(near)
+        self._uncentred = base
         unit = base.root_weight
         self._total = float(unit @ unit)
+        self._floor = self._total * self._offsets**2  # of the squared length of a whole column
         self._direction = unit / np.sqrt(self._total)  # u
         self._directions: dict[object, Array] = {}  # u on a device, by dtype
         self._along = np.full(self.n_candidates, np.nan)  # u'phi_j, measured when first needed
@@ -258,7 +269,17 @@ class CentredDesign(WrappedDesign):
     @property
     def uncentred(self) -> Design:
         """The columns before the intercept was integrated out."""
-        return self.base
+        return self._uncentred
+
+    @property
+    def unweighted(self) -> Design:
+        """These columns on rows that are neither weighted nor centred."""
+        return self._uncentred.unweighted
+
+    @property
+    def inputs(self) -> Array | Rows | None:
+        """Rows that the columns are functions of."""
+        return self._uncentred.inputs
 
     def target(self, t: np.ndarray) -> np.ndarray:
         """Return the centred target."""
@@ -295,7 +316,7 @@ class CentredDesign(WrappedDesign):
     def columns(self, idx: Index) -> np.ndarray:
         """Return the centred columns; means that are not known yet come from the same pass."""
         u, uncentred = self._direction, self.base.columns(idx)
-        along, constant = self._along[idx], self._constant[idx]
+        along, constant, floor = (x[idx] for x in (self._along, self._constant, self._floor))
         k = uncentred.shape[1]
         out = np.empty((self.n_rows, k), order="F")
         for cols in row_slices(k, max(1, _CACHE_ELEMENTS // max(1, self.n_rows))):
@@ -306,6 +327,7 @@ class CentredDesign(WrappedDesign):
             np.subtract(part, np.multiply.outer(along[cols], u).T, out=centred)
             if new.any():
                 lengths, norms = (np.einsum("ij,ij->j", x, x) for x in (part, centred))
+                lengths = np.maximum(lengths, floor[cols])
                 constant[cols] = np.where(new, norms <= CONSTANT * lengths, constant[cols])
         self._along[idx], self._constant[idx] = along, constant
         out[:, constant] = 0.0
@@ -338,7 +360,7 @@ class CentredDesign(WrappedDesign):
         A, along = A[:, :-1].reshape(self.n_candidates, *V.shape[1:]), A[:, -1].copy()
         remainder = along - shift * np.sqrt(self._total)
         G -= np.multiply.outer(remainder, remainder)
-        constant = np.diag(G) <= CONSTANT * along**2
+        constant = np.diag(G) <= CONSTANT * np.maximum(along**2, self._floor)
         G[constant] = 0.0
         G[:, constant] = 0.0
         A[constant] = 0.0
@@ -362,7 +384,8 @@ class CentredDesign(WrappedDesign):
 
     def basis(self, idx: np.ndarray) -> Basis:
         """Return the functions behind the columns `idx` minus their means."""
-        return CentredBasis(self.base.basis(idx), self._means(idx) / np.sqrt(self._total))
+        means = self._offsets[idx] + self._means(idx) / np.sqrt(self._total)
+        return CentredBasis(self._uncentred.basis(idx), means)
 
     def sqnorms_and_products(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return phi'phi and phi't of every candidate; t is orthogonal to the intercept.
@@ -375,9 +398,9 @@ class CentredDesign(WrappedDesign):
         lengths, products, along = self.base.sums_along(t, self._direction)
         with np.errstate(over="ignore", invalid="ignore"):
             norms = lengths - np.square(along)
-        accurate = norms >= _ACCURATE * lengths
+        accurate = norms >= np.maximum(_ACCURATE * lengths, _ROUNDING * self._floor)
         self._along[accurate] = along[accurate]
-        doubtful = np.flatnonzero(norms < _ACCURATE * lengths)
+        doubtful = np.flatnonzero(~accurate & ~np.isnan(norms))
         if len(doubtful):
             norms[doubtful] = 0.0
             products[doubtful] = 0.0
@@ -413,6 +436,7 @@ class CentredDesign(WrappedDesign):
         along, lengths = self._sums(idx)
         self._along[idx] = along
         norms = lengths - along**2
+        lengths = np.maximum(lengths, self._floor[idx])
         doubtful = np.flatnonzero(norms < _ROUNDING * lengths)
         if len(doubtful):  # measured directly
             columns = np.arange(self.n_candidates)[idx][doubtful]

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._array import Array, is_torch, to_device_of, to_numpy
+from .._array import Array, asarray_like, is_torch, to_device_of, to_numpy
 from ..rows import row_slices
 from ._base import ALL, Basis, ColumnBasis, Design, Index
 
 _PART = 2**22  # numbers that are converted to float64 at a time
+_FIRST = 64  # rows that show of most columns that they have no offset
 
 
 class DenseDesign(Design):
@@ -76,9 +77,35 @@ class DenseDesign(Design):
         # A few vectors as rows: BLAS reads the columns at up to twice the speed.
         return to_numpy(columns.T @ V if V.ndim == 1 else (V.T @ columns).T)
 
+    def remove_offsets(self) -> tuple[Design, np.ndarray]:
+        """Return the columns less their first values, where no value is twice as large as another.
+
+        The difference of two such numbers is exact (Sterbenz). Any other column varies by at least
+        half of its largest value, and has no digits to save.
+        """
+        offsets = np.zeros(self.n_candidates)
+        if self.n_rows == 0:
+            return self, offsets
+        far = np.flatnonzero(_within_factor_two(self.matrix[:_FIRST]))
+        far = far[_within_factor_two(self.matrix[:, far])]
+        if len(far) == 0:
+            return self, offsets
+        offsets[far] = to_numpy(self.matrix[0, far])
+        near = self.matrix - asarray_like(self.matrix, offsets)
+        return DenseDesign(near, self.indices, self._scale), offsets
+
     def basis(self, idx: np.ndarray) -> Basis:
         """Return the columns `idx` as functions of X."""
         return ColumnBasis(self.indices[idx], self._scale[idx])
+
+
+def _within_factor_two(matrix: Array) -> np.ndarray:
+    """Return which columns have one sign, and no value twice as large as another."""
+    if is_torch(matrix):
+        low, high = to_numpy(matrix.amin(0)), to_numpy(matrix.amax(0))
+    else:
+        low, high = matrix.min(axis=0), matrix.max(axis=0)
+    return np.asarray(((low > 0) & (0.5 * high <= low)) | ((high < 0) & (0.5 * low >= high)))
 
 
 class StoredDesign(DenseDesign):
@@ -125,6 +152,10 @@ class StoredDesign(DenseDesign):
     def local_project(self, V: Array, idx: Index = ALL) -> Array:
         """Return Phi'V, summed over blocks."""
         return Design.local_project(self, V, idx)
+
+    def remove_offsets(self) -> tuple[Design, np.ndarray]:
+        """Return the design itself: its matrix is not copied."""
+        return Design.remove_offsets(self)
 
 
 def _as_slice(idx: Index) -> Index:
