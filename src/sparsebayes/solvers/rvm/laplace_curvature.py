@@ -24,12 +24,22 @@ from ...designs import Design
 from ...designs.lowrank import LowRank
 from ...posterior import Posterior, likelihood_slopes
 from .one_column import SMALLEST_LAM, adding_gain, moving_gain
-from .polish import ColumnSet, Model, absent_gains, model_at, newton, present_gains, sweep
+from .polish import (
+    ColumnSet,
+    Model,
+    absent_gains,
+    leave_saddle,
+    model_at,
+    newton,
+    present_gains,
+    sweep,
+)
 
 UNIT_NOISE = 0.0, 1.0, 1.0  # E (not used), n and sigma2 of this regression
 _SWEEPS = 4  # around one mode
 _SPAN = 1e-10  # S/|h|^2 below which a column lies in the span of the model
 CONSTANT = 1e-12  # of |h|^2: what centring leaves of a constant column
+_AT_REST = 1e-3  # nats of Newton steps, below which they may have ended at a saddle
 _MOST_RIDGE = 1e-2  # largest alpha/|h|^2 that rounding can require
 
 Statistics = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -187,4 +197,6 @@ def newton_precisions(
     columns = ColumnSet(np.arange(k), G, slope + G @ w, 0.0, 1.0, 1.0, 0.0, floor=floor)
     model = _model_at(columns, np.arange(k), alpha)
     moved = newton(columns, model)
+    if moved.L - model.L < _AT_REST:
+        moved = leave_saddle(columns, moved)
     return moved, moved.L - model.L

@@ -29,7 +29,7 @@ from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from scipy.linalg import get_blas_funcs
+from scipy.linalg import eigh, get_blas_funcs
 
 from ..._array import (
     Array,
@@ -470,6 +470,26 @@ def newton(columns: ColumnSet, model: Model) -> Model:
         model, damping = trial, 0.1 * damping
         if gained < _GAINED_NOTHING:
             break
+    return model
+
+
+def leave_saddle(columns: ColumnSet, model: Model) -> Model:
+    """Take a step in the direction in which the evidence curves upwards most, if it rises there.
+
+    Newton steps are at rest at a saddle. There is one where columns could share what they explain
+    in several ways: with an intercept, the functions of one class or of the other are enough.
+    """
+    if len(model.lam) < 2:
+        return model
+    H = columns.transfer.get(derivatives(columns, model)[1])
+    values, vectors = eigh(H, subset_by_index=[0, 0])
+    if values[0] >= 0.0:
+        return model
+    factor = np.exp(vectors[:, 0] / np.max(np.abs(vectors[:, 0])))
+    lowest = columns.lowest[model.A]
+    for lam in (model.lam * factor, model.lam / factor):
+        trial = model_at(columns, model.A, np.maximum(lam, lowest))
+        model = trial if trial.L > model.L else model
     return model
 
 
