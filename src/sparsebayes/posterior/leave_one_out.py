@@ -105,8 +105,8 @@ class LooPredictions(NamedTuple):
         The noise has a share of the squared residual, which is uninformative if h is near 1.
         """
         rest, noise = self.rest, self.noise_variance
-        with np.errstate(over="ignore"):
-            share = noise / (noise + self.spread / rest)
+        with np.errstate(over="ignore", divide="ignore"):
+            share = 1.0 / (1.0 + self.spread / rest / noise)  # one where the noise is infinite
         return self.residual**2 * share * np.minimum(rest / _LEAST_REST, 1.0)
 
     @property
