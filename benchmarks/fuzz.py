@@ -600,7 +600,9 @@ def climbed(model, X, y, weight):
     squares = np.einsum("ij,ij->j", B, B)
     B, k = B[:, squares > 0], int(np.sum(squares > 0))
     learnt = model.noise_variance == "learn"
-    # The smallest noise that is learnt: of the variation, and of the digits of a constant.
+    # The smallest noise that is learnt: of the variation, and of the digits of a constant. It is
+    # added to what is learnt, as in the solvers: where k of n rows are explained, learning ends at
+    # n/(n - k) times it, and not at a bound.
     floor = 1e-10 * (t @ t) / n + 4e-30 * np.max(np.abs(y / fitted_noise(model))) ** 2
 
     def negative(u):
@@ -610,8 +612,9 @@ def climbed(model, X, y, weight):
         mu = W @ (Q[: len(t)].T @ t)
         r = t - B @ mu
         E = r @ r + lam @ mu**2
-        noise = max(E / n, floor) if learnt else 1.0
-        value = n * np.log(noise) + E / noise + 2 * np.sum(np.log(np.abs(np.diag(R)))) - np.sum(u)
+        noise = E / n + floor if learnt else 1.0
+        fit = n * np.log(noise) if learnt else E
+        value = fit + 2 * np.sum(np.log(np.abs(np.diag(R)))) - np.sum(u)
         slope = lam * np.einsum("ij,ij->i", W, W) + lam * mu**2 / noise - 1.0
         return 0.5 * value, 0.5 * slope
 
