@@ -230,3 +230,17 @@ def test_a_short_step_is_not_taken_for_the_end():
     result = run(solver, DenseDesign(Phi), counts, max_iter=5000)
     assert result.converged
     assert np.max(np.diff(result.history["bound"])[-5:]) < solver.tol
+
+
+def test_an_offset_of_the_columns_does_not_matter_with_an_intercept():
+    rng = np.random.default_rng(0)
+    Phi = rng.integers(-8, 9, (40, 10)) / 8.0  # exact beside an offset of 1e8
+    labels = Phi[:, 0] + Phi[:, 1] + 0.3 * rng.standard_normal(40) > 0
+    counts = np.column_stack([labels, np.ones(40)]).astype(float)
+    plain, far = (
+        run(LogisticBackfitting(), DenseDesign(Phi + offset), counts, max_iter=2000)
+        for offset in (0.0, 1e8)
+    )
+    assert far.converged
+    assert far.n_iter < 1.5 * plain.n_iter
+    assert far.history["bound"][-1] == pytest.approx(plain.history["bound"][-1], abs=1e-4)

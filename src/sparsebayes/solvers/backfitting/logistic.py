@@ -309,6 +309,8 @@ class LogisticBackfitting:
         positive, total = counts.T
         alpha, active, k = inner.alpha, inner.active, len(inner.alpha)
         w, a, v = latent.mean, latent.a, latent.a_variance
+        if self.fit_intercept:  # it takes up the means; with them the Hessian may have no digits
+            design = design.centred()
         m = k + int(self.fit_intercept)
         lam = np.append(alpha, 0.0)[:m]
 
