@@ -155,6 +155,8 @@ def function_relevance(
     """
     n, n_features = X.shape
     values = np.asarray(function(X), dtype=np.float64).reshape(n, -1)
+    size = float(np.max(np.abs(values), initial=0.0)) or 1.0  # squares of 1e160 would overflow
+    values = values / size
     order = np.random.default_rng(0).permutation(n)
     other = np.empty(n, dtype=int)
     other[order] = np.roll(order, 1)  # no row keeps its own value
@@ -164,7 +166,7 @@ def function_relevance(
         changed = X[rows]
         changed[:, j] = X[other[rows], j]
         new = np.asarray(function(changed), dtype=np.float64).reshape(len(rows), -1)
-        return np.square(values[rows] - new)
+        return np.square(values[rows] - new / size)
 
     for j in map(int, np.flatnonzero(np.ptp(X, axis=0) > 0.0)):
         rows = order[X[order, j] != X[other[order], j]]  # the others keep their values

@@ -185,3 +185,18 @@ def test_any_weights_are_powers_of_the_likelihood(n, most, error):
     np.testing.assert_allclose(posterior.mean, mean, atol=error)
     V = (w - mean).T @ ((w - mean) * p[:, None]) / p.sum()
     np.testing.assert_allclose(posterior.covariance, V, atol=2 * error)
+
+
+def test_a_part_of_a_label_far_from_zero_has_the_moments_of_a_tail_or_of_nothing():
+    # Nodes of the sum around 1e18 are equal in float64: 0/0.
+    v, power = np.array([1e-4, 0.8, 50.0]), np.array([0.3, 1e-6, 0.9])
+    for value in tilted(np.full(3, 1e18), v, power):
+        np.testing.assert_allclose(value, 0.0, atol=1e-10)
+    log_Z, d1, d2 = tilted(np.full(3, -1e18), v, power)
+    np.testing.assert_allclose(log_Z, -0.5e36 * power / (1.0 + power * v))
+    np.testing.assert_allclose(d1, 1e18 * power / (1.0 + power * v))
+    np.testing.assert_allclose(d2, -power / (1.0 + power * v))
+    # Both sides of where the tail is taken for a Gaussian one.
+    at = -1e5 * (1.0 + power * v)
+    near, far = tilted(0.9999999 * at, v, power), tilted(1.0000001 * at, v, power)
+    np.testing.assert_allclose(near, far, rtol=1e-6)

@@ -62,6 +62,7 @@ _LARGEST_SLAB = 100.0
 _NEWTON = 30  # steps to the mode of a tilted density, at most
 _AT_MODE = 1e-3  # squared distance from the mode in standard deviations: the nodes reach farther
 _FAR = -1e5  # from here on the curvature of log Phi is minus one, to ten digits
+_CERTAIN = 40.0  # standard deviations of label and cavity, beyond which no digit is in doubt
 _ENDS = 6.0  # on either side of it log Phi is a constant, and nearly that of a Gaussian tail
 _NODES = 16  # in each of four panels
 _DROP = 30.0  # nats below the top at which a density has ended
@@ -368,7 +369,20 @@ def _log_phi(f: np.ndarray, ratio: np.ndarray) -> np.ndarray:
 def _by_quadrature(
     m: np.ndarray, v: np.ndarray, a: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Compute `tilted` for powers below one; see the module docstring."""
+    """Compute `tilted` for powers below one; see the module docstring.
+
+    Where log Phi is that of a Gaussian tail the integral is known, and where the label is certain
+    it is that of any larger m: nodes around a large m would be equal in float64.
+    """
+    tail = 1.0 + a * v
+    far, peak = m < _FAR * tail, m / tail
+    known = (
+        -0.5 * (a * m * peak + np.log(tail))
+        - a * np.log(np.sqrt(2.0 * np.pi) * np.maximum(-peak, 1.0)),
+        -a * peak,
+        -a / tail,
+    )
+    m = np.clip(m, _FAR * tail, _CERTAIN * (1.0 + np.sqrt(v)))
     mode, bend = _tilted_mode(m, v, a)
     low, high = _tilted_range(m, v, a, mode, bend)
     # Panels that end at the mode, and where Phi changes from a Gaussian tail to a constant.
@@ -390,7 +404,8 @@ def _by_quadrature(
     second = np.where(little, -a * _curvature(f, ratio), -1.0 / v)
     d1 = np.sum(w * first, axis=0)
     d2 = np.sum(w * (second + (first - d1) ** 2), axis=0)
-    return top + np.log(total) - 0.5 * np.log(2.0 * np.pi * v), d1, d2
+    log_Z = top + np.log(total) - 0.5 * np.log(2.0 * np.pi * v)
+    return np.where(far, known[0], log_Z), np.where(far, known[1], d1), np.where(far, known[2], d2)
 
 
 def _tilted_mode(m: np.ndarray, v: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
