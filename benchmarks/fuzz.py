@@ -465,8 +465,12 @@ def whitened(model, X, y, weight):
 
     An intercept that is held is subtracted from the target.
     """
-    # Numbers that float64 does not have (a target of 1e-150) cannot be put into a formula.
-    if np.any(np.isinf(model.weight_precision_)) or not fitted_noise(model) > 1e-150:
+    # Numbers that float64 does not have (a target of 1e-150) cannot be put into a formula, nor can
+    # those that have no digits in it (precisions below 1e-308, of a target of 1e150).
+    alpha = model.weight_precision_
+    if np.any(np.isinf(alpha)) or np.any(alpha < np.finfo(np.float64).tiny):
+        return None
+    if not fitted_noise(model) > 1e-150:
         return None
     Phi, scale = functions(model, X)
     weight, once = precisions(model, X, y, weight)
@@ -655,6 +659,9 @@ def bound_climbed(model, X, y, weight):
     problems = binary(model, X, y, weight)
     for (H, counts, alpha), posterior in zip(problems, posteriors, strict=False):
         n, k = H.shape
+        mean, variance = posterior.predict(H)
+        if model.fit_intercept:  # an offset of the columns is one of the intercept
+            H = H - np.average(H, axis=0, weights=counts[:, 1])
         B = np.column_stack([H, np.ones(n)]) if model.fit_intercept else H
         positive, total = counts.T
 
@@ -676,7 +683,6 @@ def bound_climbed(model, X, y, weight):
             return -value, -np.append(d_xi, 0.5 * (1.0 - alpha * (V + mu[:k] ** 2)))
 
         norms = np.maximum(total @ H**2, 1e-300)
-        mean, variance = posterior.predict(H)
         # A row at the origin, without an intercept, knows its label by nothing.
         u = np.append(0.5 * np.log(np.maximum(mean**2 + variance, 1e-20)), np.log(alpha))
         bounds = [(x - 10.0, x + 10.0) for x in u[:n]]
