@@ -341,35 +341,17 @@ def _group_fit(
     weighed: Weighed | None,
 ) -> LabelFit:
     """Return the fit of one run of EP, and one enumeration, for each class."""
-    G, d, n_features = len(groups), len(groups.group_of), len(groups.index)
-    states = [r.state for r in runs]
-    posteriors = tuple(e.posterior for e in enumerated)
-    by_class = np.array([e.inclusion[:G] for e in enumerated])
+    by_class = np.array([e.inclusion[: len(groups)] for e in enumerated])
     inclusion = 1.0 - np.prod(1.0 - by_class, axis=0)
-    weights = np.array([p.mean for p in posteriors])
-    scale = basis.scale
-    coef, variances = weights[:, :d], [e.variance[:d] for e in enumerated]
-    if d > n_features:
-        coef = np.array([summed(w, groups.columns) for w in coef])
-        columns = np.append(groups.columns, np.full(len(basis) - d, n_features))
-        variances = [
-            summed_variance(e.posterior, e.variance, columns)[:n_features] for e in enumerated
-        ]
-    coef = coef * scale
-    constant = weights[:, d] if problem.fit_intercept else np.zeros(len(weights))
-    prior = np.array([1.0 / (1.0 + np.exp(-s.sites.prior_log_odds[:G])) for s in states])
-    slab = np.array([s.sites.slab_variance[:G] for s in states]) * scale**2
     attributes = {
         **groups.attributes(),
         "models_": None if weighed is None else models_table(weighed),
         "class_inclusion_probability_": by_class,
         "inclusion_probability_": inclusion,
-        "coef_": coef,
-        "coef_std_": np.sqrt(variances) * scale,
-        "intercept_": constant - coef @ basis.means,
-        "inclusion_prior_": prior[:, 0] if np.all(prior == prior[:, :1]) else prior,
-        "slab_variance_": slab[:, 0] if np.all(slab == slab[:, :1]) else slab,
+        **_coefficients(problem, groups, basis, enumerated),
+        **_priors([r.state for r in runs], len(groups), basis.scale),
     }
+    posteriors = tuple(e.posterior for e in enumerated)
     fields = joined_runs(runs)
     reason = fields["stop_reason"]
     notes: tuple[Note, ...] = ()
@@ -393,3 +375,35 @@ def _group_fit(
         notes=notes,
         **fields,
     )
+
+
+def _coefficients(
+    problem: LabelProblem, groups: Groups, basis: CentredColumns, enumerated: list[Enumeration]
+) -> dict[str, np.ndarray]:
+    """Return the coefficients of the columns of X and the intercept of each class."""
+    d, n_features, scale = len(groups.group_of), len(groups.index), basis.scale
+    weights = np.array([e.posterior.mean for e in enumerated])
+    coef, variances = weights[:, :d], [e.variance[:d] for e in enumerated]
+    if d > n_features:
+        coef = np.array([summed(w, groups.columns) for w in coef])
+        columns = np.append(groups.columns, np.full(len(basis) - d, n_features))
+        variances = [
+            summed_variance(e.posterior, e.variance, columns)[:n_features] for e in enumerated
+        ]
+    coef = coef * scale
+    constant = weights[:, d] if problem.fit_intercept else np.zeros(len(weights))
+    return {
+        "coef_": coef,
+        "coef_std_": np.sqrt(variances) * scale,
+        "intercept_": constant - coef @ basis.means,
+    }
+
+
+def _priors(states: list[State], n_groups: int, scale: float) -> dict[str, np.ndarray]:
+    """Return the hyperparameters of each class, or of each class and group."""
+    prior = np.array([1.0 / (1.0 + np.exp(-s.sites.prior_log_odds[:n_groups])) for s in states])
+    slab = np.array([s.sites.slab_variance[:n_groups] for s in states]) * scale**2
+    return {
+        "inclusion_prior_": prior[:, 0] if np.all(prior == prior[:, :1]) else prior,
+        "slab_variance_": slab[:, 0] if np.all(slab == slab[:, :1]) else slab,
+    }
