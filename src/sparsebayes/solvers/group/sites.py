@@ -388,7 +388,8 @@ class SpikeSlabSites:
             c = cavity.log_odds
             inside, excluded = log_expit(c), log_expit(-c)
             part = cavity.log_gaussian + log_expit(-pt)
-            part = part + np.logaddexp(inside + cavity.slab.log_bayes_factor, excluded)
+            with np.errstate(invalid="ignore"):  # NaN ends the run
+                part = part + np.logaddexp(inside + cavity.slab.log_bayes_factor, excluded)
             parts.append(part - np.logaddexp(inside + log_expit(pt), excluded + log_expit(-pt)))
         prior, votes = self.any_prior, self.blocks.per_group(self.log_odds)
         ties = np.logaddexp(log_expit(prior) + votes, log_expit(-prior))
