@@ -273,7 +273,8 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         n = rows.shape[0]
         reset_inputs(self, rows)
         y = to_numpy(y) if is_torch(y) else y
-        y = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64), warn=True)
+        y = check_array(y, ensure_2d=False, dtype=np.float64, ensure_min_samples=2)
+        y = column_or_1d(y, warn=True)
         if len(y) != n:
             raise ValueError(f"The blocks of X have {n} rows, but y has {len(y)} values.")
         return y
