@@ -20,6 +20,9 @@ from .posterior.predictive import Predictive
 _STEPS = 500  # of the ascent
 _TOL = 1e-6  # change of a weight at which it ends
 _LEAST_WEIGHT = 0.01  # of a member that is kept
+# Root mean square over the smallest above which a mean is worse, whatever its standard error: one
+# or two rows may make both large.
+_FAR_WORSE = 1.1
 _SHARES = np.arange(101) / 100.0  # of the way from one vector of weights to another
 _HALVINGS = 45  # of the interval that holds a quantile
 _CRPS_LEVELS = (np.arange(100) + 0.5) / 100.0  # quantiles of each part between which F is linear
@@ -95,7 +98,8 @@ def with_small_errors(
     A member can have a high density because it describes small values well, and predict large ones
     badly. If the error of the mean is larger than the smallest of any weights, the weights move
     towards those of the smallest error. They stay where it is at most `most` times as large, or
-    where the mean square is at most `errors` standard errors of the difference larger.
+    where the mean square is at most `errors` standard errors of the difference larger, and the
+    error at most a tenth.
 
     Parameters
     ----------
@@ -139,7 +143,9 @@ def with_small_errors(
     share = (np.sqrt(slope**2 + curvature * room) - slope) / curvature
     means = np.multiply.outer(residuals @ step, _SHARES) + (residuals @ best)[:, None]
     increase = _increase(means, (residuals @ best)[:, None], count)
-    return best + step * max(share, *_SHARES[increase.mean <= errors * increase.error])
+    most_increase = (_FAR_WORSE**2 - 1.0) * smallest / np.sum(count)
+    allowed = np.minimum(errors * increase.error, most_increase)
+    return best + step * max(share, *_SHARES[increase.mean <= allowed])
 
 
 def is_worse(
@@ -152,7 +158,8 @@ def is_worse(
     """Tell whether residuals are larger than those of a reference.
 
     So they are if their root mean square is more than `most` times that of the reference, and their
-    mean square more than `errors` standard errors of the difference above it.
+    mean square more than `errors` standard errors of the difference above it, or if their root mean
+    square is more than a tenth larger.
 
     Parameters
     ----------
@@ -178,7 +185,8 @@ def is_worse(
     """
     unit = np.sqrt(count @ np.square(reference) / np.sum(count)) or 1.0
     increase = _increase(residuals / unit, reference / unit, count)
-    return not bool(increase.mean <= max(most**2 - 1.0, errors * increase.error))
+    allowed = min(errors * increase.error, _FAR_WORSE**2 - 1.0)
+    return not bool(increase.mean <= max(most**2 - 1.0, allowed))
 
 
 class _Increase(NamedTuple):

@@ -13,6 +13,7 @@ from ._base import ALL, Basis, ColumnBasis, Design, Index
 
 _PART = 2**22  # numbers that are converted to float64 at a time
 _FIRST = 64  # rows that show of most columns that they have no offset
+_LITTLE = 1e-3  # share of its values by which a column with an offset varies
 
 
 class DenseDesign(Design):
@@ -78,16 +79,16 @@ class DenseDesign(Design):
         return to_numpy(columns.T @ V if V.ndim == 1 else (V.T @ columns).T)
 
     def remove_offsets(self) -> tuple[Design, np.ndarray]:
-        """Return the columns less their first values, where no value is twice as large as another.
+        """Return the columns less their first values, where these are nearly all of the column.
 
-        The difference of two such numbers is exact (Sterbenz). Any other column varies by at least
-        half of its largest value, and has no digits to save.
+        The difference of two numbers is exact if neither is twice the other (Sterbenz). A column
+        that varies by more than a thousandth of its values has enough digits as it is.
         """
         offsets = np.zeros(self.n_candidates)
         if self.n_rows == 0:
             return self, offsets
-        far = np.flatnonzero(_within_factor_two(self.matrix[:_FIRST]))
-        far = far[_within_factor_two(self.matrix[:, far])]
+        far = np.flatnonzero(_vary_little(self.matrix[:_FIRST]))
+        far = far[_vary_little(self.matrix[:, far])]
         if len(far) == 0:
             return self, offsets
         offsets[far] = to_numpy(self.matrix[0, far])
@@ -99,13 +100,14 @@ class DenseDesign(Design):
         return ColumnBasis(self.indices[idx], self._scale[idx])
 
 
-def _within_factor_two(matrix: Array) -> np.ndarray:
-    """Return which columns have one sign, and no value twice as large as another."""
+def _vary_little(matrix: Array) -> np.ndarray:
+    """Return which columns vary, but by at most a thousandth of their values."""
     if is_torch(matrix):
         low, high = to_numpy(matrix.amin(0)), to_numpy(matrix.amax(0))
     else:
         low, high = matrix.min(axis=0), matrix.max(axis=0)
-    return np.asarray(((low > 0) & (0.5 * high <= low)) | ((high < 0) & (0.5 * low >= high)))
+    with np.errstate(over="ignore"):
+        return np.asarray((high > low) & (high - low <= _LITTLE * np.maximum(low, -high)))
 
 
 class StoredDesign(DenseDesign):

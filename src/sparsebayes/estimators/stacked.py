@@ -129,7 +129,8 @@ class StackedRegressor(Mixture, TargetRegressor):
 
     If the process of the logarithm is more than 50 nats ahead of the first one, there is another
     one, with a kernel learnt from the logarithm. A few large values then decide which mean is best,
-    and a larger mean square error counts only if it is larger by more than one standard error.
+    and a larger mean square error counts only if it is larger by more than one standard error, or
+    its root by more than a tenth.
 
     Parameters
     ----------
