@@ -256,12 +256,7 @@ def _average_all_runs(
     """
     average = _average_runs(runs, weighed.groups)
     if average is None:
-        # A group that is undecided at the mode may be in at a smaller noise variance, and one that
-        # is out at the mode undecided there.
-        most = min(most, _FEW)
-        states = [at_node.state for at_node in runs]
-        doubt = [_doubt(state.form, state.sites, state.marginals, most) for state in states]
-        weighed = ep.weigh(_most_undecided(ep.sites, np.max(doubt, axis=0), most))
+        weighed = ep.weigh_undecided(min(most, _FEW))
         average = _average_runs(runs, weighed.groups, search_all=False)
     assert average is not None
     return weighed, average
@@ -480,19 +475,13 @@ def _undecided_groups(
     form: Form, sites: SpikeSlabSites, marginals: Marginals, most: int
 ) -> np.ndarray:
     """Return the groups to enumerate, in order; either all groups of a cluster or none."""
-    return _most_undecided(sites, _doubt(form, sites, marginals, most), most)
-
-
-def _doubt(form: Form, sites: SpikeSlabSites, marginals: Marginals, most: int) -> np.ndarray:
-    """Return p (1 - p) of each group, or what its alternatives leave of that if it is more.
-
-    That of a cluster is at its first group.
-    """
     p = sites.inclusion
     doubt = p * (1.0 - p)
     doubt[sites.always] = 0.0
+    count, size = np.ones_like(p), sites.blocks.sizes()
     for bucket in sites.blocks.buckets:
         if bucket.groups is not None:
+            count[bucket.owner] = bucket.groups.shape[1]
             most_open = doubt[bucket.groups].max(axis=1)
             doubt[bucket.groups] = 0.0
             doubt[bucket.owner] = most_open
@@ -503,15 +492,6 @@ def _doubt(form: Form, sites: SpikeSlabSites, marginals: Marginals, most: int) -
             odds = np.minimum(odds, 0.25)
             doubt[g] = max(doubt[g], float(np.max(odds)))
             doubt = np.maximum(doubt, odds)
-    return doubt
-
-
-def _most_undecided(sites: SpikeSlabSites, doubt: np.ndarray, most: int) -> np.ndarray:
-    """Return the groups of most doubt, of which so many can be enumerated."""
-    count, size = np.ones_like(doubt), sites.blocks.sizes()
-    for bucket in sites.blocks.buckets:
-        if bucket.groups is not None:
-            count[bucket.owner] = bucket.groups.shape[1]
     order = np.argsort(-doubt, kind="stable")
     order = order[doubt[order] > _UNDECIDED]
     counts, sizes = np.cumsum(count[order]), np.cumsum(size[order])
