@@ -177,3 +177,16 @@ def test_an_increase_of_the_error_in_a_single_row_is_worse(size):
 def test_residuals_that_are_all_zero_leave_the_weights():
     weight = np.array([0.3, 0.7])
     np.testing.assert_array_equal(with_small_errors(weight, np.zeros((9, 2)), np.ones(9)), weight)
+
+
+def test_a_tenth_more_error_is_worse_whatever_its_standard_error():
+    count, reference = np.ones(300), np.random.default_rng(0).choice([-1.0, 1.0], 300)
+    residuals = reference.copy()
+    reference[0], residuals[1] = 9.0, np.sqrt(201.0)  # one row gains 80, another loses 200
+    change = residuals**2 - reference**2
+    assert np.mean(change) < np.std(change) / np.sqrt(300)
+    assert is_worse(residuals, reference, count, errors=1.0)
+    weight, pair = np.array([0.0, 1.0]), np.column_stack([reference, residuals])
+    moved = pair @ with_small_errors(weight, pair, count, errors=1.0)
+    smallest = min(np.mean((pair @ [1 - w, w]) ** 2) for w in np.linspace(0.0, 1.0, 1001))
+    assert np.mean(moved**2) < 1.1**2 * 1.001 * smallest
