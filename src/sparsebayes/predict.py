@@ -421,7 +421,8 @@ class InputRange:
         How far beyond them a new row may lie: a tenth of the range. If the length scales of the
         kernel are learnt, they say how far the function is known: half a length scale, but not more
         than the whole range for an input that the kernel sees as its normal score. If the width was
-        given, the smaller of both. Infinite for inputs on which a linear model hardly depends.
+        given, or learnt from labels, which say little about it, the smaller of both. Infinite for
+        inputs on which a linear model hardly depends.
     effects : tuple of SharedEffect
         Effects of the values of an input, which are unknown for other values.
     """
@@ -432,8 +433,13 @@ class InputRange:
     effects: tuple[SharedEffect, ...] = ()
 
     @classmethod
-    def from_rows(cls, X: np.ndarray, kernel: KernelChoice, columns: np.ndarray) -> InputRange:
-        """Return the range of rows X under a kernel; a linear one depends on `columns` alone."""
+    def from_rows(
+        cls, X: np.ndarray, kernel: KernelChoice, columns: np.ndarray, labels: bool = False
+    ) -> InputRange:
+        """Return the range of rows X under a kernel; the model depends on `columns`.
+
+        `labels` is whether the targets are labels of classes.
+        """
         low, high = np.min(X, axis=0), np.max(X, axis=0)
         margin = np.full(X.shape[1], np.inf)
         length = _length_scales(kernel)
@@ -445,6 +451,8 @@ class InputRange:
             margin = np.broadcast_to(_MARGIN * length[: X.shape[1]], X.shape[1:]).copy()
             if not kernel.learnt and kernel.warp is None:
                 margin = np.minimum(margin, _SHARE * (high - low))
+            elif labels:
+                margin[columns] = np.minimum(margin, _SHARE * (high - low))[columns]
             if kernel.warp is not None:  # scores are constant beyond the range
                 inputs, scores = kernel.warp.inputs, length[X.shape[1] :]
                 matters = scores < _LONGEST_SCORE

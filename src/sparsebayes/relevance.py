@@ -67,7 +67,8 @@ def with_inputs(
     notes: tuple[Note, ...] = ()
     if isinstance(data.X, np.ndarray):
         matters = np.flatnonzero(relevance >= _MATTERS)
-        input_range = InputRange.from_rows(data.X[data.used], fit.kernel, matters)
+        X, labels = data.X[data.used], not isinstance(fit, Fit)
+        input_range = InputRange.from_rows(X, fit.kernel, matters, labels)
         if isinstance(fit, Fit):
             input_range = replace(input_range, effects=_effects(fit, data, matters))
         notes = () if is_member else copy_notes(data)

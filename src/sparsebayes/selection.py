@@ -520,13 +520,30 @@ def terms_fit(
         units=Units(path.target_scale, path.path.design.n_observations),
         kernel=kernel,
         data=data,
-        added=model.residual,
+        added=model.residual if data is None else _judged_residual(path, model, data),
         report=report,
         stop_reason=StopReason.TRUNCATED,
         attributes={"regularization_": model.regularization / scale / scale},
         extra={"path": path},
         notes=notes,
     )
+
+
+def _judged_residual(path: FittedPath, model: PathModel, data: Data) -> ResidualProcess | None:
+    """Return the residual process of a model, judged by the training rows.
+
+    If every row has a function, the model is the process itself.
+    """
+    process, rows = model.residual, data.used
+    if process is None or len(model.lam) >= path.n_rows:
+        return process
+    X, y, scale = data.X[rows], data.y[rows], path.target_scale
+    weight = data.counts if data.likelihood_weight is None else data.likelihood_weight
+    noise = model.posterior.noise_variance * scale * scale / weight[rows, None]
+    Phi = path.path.design.basis(np.arange(len(model.lam)))(X)
+    residuals = y - replace(model.posterior, offset=path.offset).at(Phi) * scale
+    centres = np.searchsorted(rows, path.active[: len(model.lam)])
+    return process.judged(X, y - path.offset * scale, noise, centres, residuals)
 
 
 def limit_warning(limit: str, k: int, nearly_all: bool, learnt: bool) -> str:

@@ -227,6 +227,11 @@ def test_the_std_is_that_of_the_process_where_most_rows_are_functions(noise, siz
     C = np.linalg.inv(a * Q + s * np.eye(40))
     across = new_H @ np.linalg.solve(K, H.T)
     expected = s + a - a * a * np.einsum("ij,ij->i", across @ C, across)
+    # Between selected functions the process has the share of its variance that the rows show.
+    between = model._fitted.predictor.added.between
+    assert between == 1.0 if n_terms == 40 else 0.0 < between < 1.0
+    residual = 1.0 - np.einsum("ij,ij->i", new_H, np.linalg.solve(K, new_H.T).T)
+    expected -= a * residual * (1.0 - between) * (1.0 - residual)
     mean, std = model.predict(new, return_std=True)
     np.testing.assert_allclose(std / model.calibration_, np.sqrt(expected), rtol=1e-5)
     np.testing.assert_allclose(mean, a * across @ C @ y, atol=1e-6 * size)

@@ -1,6 +1,7 @@
 """RVMClassifier: probabilities, classes, weights, and scikit-learn's contract."""
 
 import pickle
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -429,6 +430,19 @@ def test_healed_probabilities_are_less_certain_in_a_gap_and_unchanged_at_the_row
     expected = mean / np.sqrt(1 + np.pi * (variance + signal) / 8)
     np.testing.assert_allclose(uncalibrated(healed, gap), expected)
     assert abs(uncalibrated(healed, gap)[0]) < abs(uncalibrated(plain, gap)[0])
+
+
+def test_rows_outside_are_warned_of_however_long_the_length_scales_learnt_from_labels_are():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, (160, 2))
+    y = rng.random(160) < expit(X[:, 0])
+    model = SparseGPClassifier().fit(X, y)
+    assert np.min(0.5 / np.sqrt(2.0 * model.gamma_)) > 1.0  # half a length scale
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict_proba(np.array([[2.3, 0.0]]))
+    with pytest.warns(UserWarning, match="1 of 1 rows is outside the range"):
+        model.predict_proba(np.array([[2.6, 0.0]]))
 
 
 def test_several_classes_revert_to_their_frequencies():

@@ -1,10 +1,12 @@
 """The healed variance: against the dense joint posterior, inside the data, in gaps and far away."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.metrics.pairwise import rbf_kernel
 
-from sparsebayes import RVMRegressor
+from sparsebayes import ForwardRegressor, RVMRegressor
 from sparsebayes.designs import KernelBasis
 from sparsebayes.kernels import StationaryKernel
 from sparsebayes.metrics import negative_log_density
@@ -103,6 +105,9 @@ def test_calibration_scales_the_residual_process_and_leaves_healing_at_the_targe
     factor = np.array([1.5, 4.0])
     got = process.scaled(factor).variance(X, basis(X), None)
     np.testing.assert_allclose(got, process.variance(X, basis(X), None) * factor)
+    cov = replace(process, between=np.array([0.2, 0.6])).covariance(X)
+    own = replace(process, between=np.array([0.2, 0.6])).variance(X, basis(X), None)
+    np.testing.assert_allclose(np.einsum("iij->ij", cov), own)
     healed = RVMRegressor("rbf", gamma=0.5, heal=True).fit(X, np.sin(X[:, 0])).healing_
     assert healed.scaled(4.0) is healed
     assert process.joint
@@ -127,3 +132,51 @@ def test_rows_unlike_all_others_have_the_variance_of_the_process():
     assert expected[0] == 0.0
     np.testing.assert_allclose(np.diag(added.covariance(3.0 * new)), expected, atol=1e-9)
     assert Unlike.from_matrix(K * (1.0 + X @ X.T), lam, 1.0) is None  # k(x, x) is not known
+
+
+def test_a_process_is_judged_by_predictions_of_each_row_from_the_others():
+    # Two outputs, noise variances of their own, and five rows that are not centres.
+    rng = np.random.default_rng(3)
+    X, kernel = rng.uniform(0.0, 3.0, (20, 1)), StationaryKernel("laplacian", 1.0)
+    y = np.c_[0.2 * np.sin(X[:, 0]), 0.05 * X[:, 0]]
+    centres, amplitude = rng.permutation(20)[:15], np.array([1.0, 0.5])
+    noise, residuals = rng.uniform(0.5, 1.5, (20, 2)) * 1e-3, 0.01 * rng.standard_normal((20, 2))
+    K = kernel.bind(X)(X)
+    L = np.linalg.cholesky(K[np.ix_(centres, centres)])
+    process = ResidualProcess(KernelBasis(kernel, X[centres]), L, amplitude)
+
+    squares = np.empty((20, 2))
+    for i, output in np.ndindex(20, 2):
+        others, C = centres[centres != i], amplitude[output] * K
+        between, error = C[np.ix_(others, others)], residuals[i, output]
+        if i in centres:
+            between = between + np.diag(noise[others, output])
+            error = y[i, output] - C[i, others] @ np.linalg.solve(between, y[others, output])
+        variance = C[i, i] - C[i, others] @ np.linalg.solve(between, C[others, i])
+        squares[i, output] = error**2 / (variance + noise[i, output])
+    judged = process.judged(X, y, noise, centres, residuals)
+    np.testing.assert_allclose(judged.between, squares.mean(0), rtol=1e-10)
+    assert np.all(squares.mean(0) < 1.0)
+    same = process.judged(X, 100.0 * y, noise, centres, residuals)
+    np.testing.assert_array_equal(same.between, 1.0)
+
+
+@pytest.mark.parametrize("options", [{}, {"kernel": "laplacian", "gamma": 0.5}])
+def test_without_noise_a_selection_is_not_much_surer_or_less_sure_than_it_is_right(options):
+    rng = np.random.default_rng(0)
+    X, new = rng.uniform(-2.0, 2.0, (160, 3)), rng.uniform(-1.8, 1.8, (300, 3))
+
+    def target(X):
+        return np.sin(1.5 * X[:, 0]) * np.cos(X[:, 1]) + 0.1 * X[:, 2]
+
+    model = ForwardRegressor(**options).fit(X, target(X))
+    assert 2 * len(model.active_) > len(X)
+    mean, std = model.predict(new, return_std=True)
+    ratio = np.sqrt(np.mean(std**2) / np.mean((target(new) - mean) ** 2))
+    assert 0.5 < ratio < 2.0
+
+
+def test_healing_needs_the_rows_in_one_array():
+    X, y = sinc(40)
+    with pytest.raises(ValueError, match=r"heal=True compares .* Got X as list. Pass one array"):
+        RVMRegressor("rbf", gamma=0.1, heal=True).fit([X[:20], X[20:]], y)

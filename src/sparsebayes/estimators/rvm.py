@@ -14,6 +14,7 @@ from ..kernels import GammaOption, KernelName, is_option
 from ..posterior import Healing
 from ..predict import PosteriorModel
 from ..problem import Problem
+from ..rows import Rows
 from ..solvers.backfitting.regression import Backfitting
 from ..solvers.run import Solver
 from ..solvers.rvm.auto import AutoRVM
@@ -179,6 +180,15 @@ class RVMRegressor(StreamRegressor):
         needs = self.heal or is_option(self.kernel, "precomputed")
         needs = needs or (self.warm_start and self.kernel is not None)
         return "heal, warm_start and precomputed kernels require them" if needs else ""
+
+    def _rows_of(self, X: Any) -> Rows | None:
+        rows = super()._rows_of(X)
+        if rows is not None and self.heal:
+            raise ValueError(
+                "heal=True compares each new row with all training rows, which have to be one "
+                f"NumPy array. Got X as {type(X).__name__}. Pass one array, or use heal=False."
+            )
+        return rows
 
     def _solve(self, problem: Problem) -> Fit:
         solver = self._solver(problem)

@@ -148,10 +148,11 @@ def _deviation(terms: Terms, name: str) -> list[str]:
         square = f"{name}_square({name}_explored, phi + {k}, {len(m)})"
         out += [f"        double lack = {most!r} - {square};"]
     if terms.residual is not None:
-        amplitude, _, jitter = terms.residual
+        amplitude, _, jitter, b = terms.residual
         out += [
             f"        double left = 1.0 - {2 * jitter!r} - {name}_square({name}_left, phi, {k});",
-            f"        if (left > 0.0) variance += {amplitude!r} * left;",
+            "        if (left > 0.0)",
+            f"            variance += {amplitude!r} * left * ({b!r} + {1.0 - b!r} * left);",
         ]
     out += [
         f"        for (k = 0; k < {k}; k++)",

@@ -152,10 +152,11 @@ def _variance(
     variance = graph.sum_of_squares(graph.times(centred, triangle))
     variance = op("Add", variance, const(terms.variance))
     if terms.residual is not None:
-        amplitude, inverse, jitter = terms.residual
+        amplitude, inverse, jitter, b = terms.residual
         explained = graph.sum_of_squares(graph.times(phi, inverse))
-        share = op("Max", op("Sub", const(1.0 - 2.0 * jitter), explained), const(0.0))
-        variance = op("Add", variance, op("Mul", share, const(amplitude)))
+        left = op("Max", op("Sub", const(1.0 - 2.0 * jitter), explained), const(0.0))
+        share = op("Add", const(amplitude * b), op("Mul", left, const(amplitude * (1.0 - b))))
+        variance = op("Add", variance, op("Mul", left, share))
     if terms.beyond is not None:
         shares = [op("Sub", const(1.0), op("Mul", edge, edge)), const(0.0)]
         if terms.explored is not None:

@@ -93,10 +93,10 @@ def _predict(terms: Terms) -> list[str]:
         return [*out, message]
     out += [f"    variance = {terms.variance!r} + np.sum(((phi - CENTRE) @ TRIANGLE) ** 2, axis=1)"]
     if terms.residual is not None:
-        amplitude, _, jitter = terms.residual
+        amplitude, _, jitter, b = terms.residual
         out += [
-            "    left = 1.0 - np.sum((phi @ LEFT) ** 2, axis=1)",
-            f"    variance += {amplitude!r} * np.maximum(left - {2 * jitter!r}, 0.0)",
+            f"    left = np.maximum(1.0 - {2 * jitter!r} - np.sum((phi @ LEFT) ** 2, axis=1), 0.0)",
+            f"    variance += {amplitude!r} * left * ({b!r} + {1.0 - b!r} * left)",
         ]
     more = "beyond(X)"
     if terms.explored is not None:

@@ -34,7 +34,7 @@ FORMULAS = {
 _MOST_TERMS = 5_000  # whose covariance, k x k numbers, is written out
 
 
-Residual: TypeAlias = tuple[float, np.ndarray, float]  # a, U (lower), j
+Residual: TypeAlias = tuple[float, np.ndarray, float, float]  # a, U (lower), j, b
 
 
 class Explored(NamedTuple):
@@ -254,7 +254,7 @@ def _extrapolation(model: SparseRegressor) -> Extrapolation | None:
 def _spread(
     model: SparseRegressor, basis: Basis
 ) -> tuple[np.ndarray, Residual | None, float, float | None, Explored | None]:
-    """Return T, (a, U, j) or None, s, and the variance beyond the rows, with where, or None."""
+    """Return T, (a, U, j, b) or None, s, and the variance beyond the rows, with where, or None."""
     posterior = model._fitted.predictor.posterior  # calibrated
     k = len(posterior.mean)
     mean_only = "Use return_std=False to export only the mean."
@@ -277,7 +277,8 @@ def _spread(
                 f"The variance that {type(added).__name__} adds cannot be exported. {mean_only}"
             )
         inverse = solve_triangular(added.L, np.eye(k), lower=True)
-        residual = (float(added.amplitude), _lower(inverse.T), float(added.jitter))
+        jitter, between = float(added.jitter), float(added.between)
+        residual = (float(added.amplitude), _lower(inverse.T), jitter, between)
     form = posterior.form
     if hasattr(form, "root") and hasattr(form, "scale") and np.ndim(form.root) == 2:
         root = form.root * np.sqrt(form.scale)

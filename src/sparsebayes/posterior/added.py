@@ -167,33 +167,78 @@ class ResidualProcess:
         Variance of the process.
     jitter : float, default=0.0
         Share of k that was added to the diagonal before the factorisation.
+    between : float or array of shape (n_outputs,), default=1.0
+        Share of its variance that the process has where its functions determine it nearly. Where
+        they say nothing it has all: the share of a residual variance r is b + (1 - b) r/k(x, x).
     """
 
     functions: Basis
     L: np.ndarray
     amplitude: float | np.ndarray
     jitter: float = 0.0
+    between: float | np.ndarray = 1.0
     joint: ClassVar[bool] = True
     on_device: ClassVar[bool] = False
     extrapolation: ClassVar[None] = None
 
     def variance(self, X: np.ndarray, Phi: np.ndarray, posterior: Posterior) -> np.ndarray:
         """Return the residual variance at each row of X."""
-        return np.multiply.outer(self._residual(X)[2], self.amplitude)
+        residual, prior = self._residual(X)[2:4]
+        return np.multiply.outer(residual, self.amplitude) * self._share(residual / prior)
 
     def covariance(self, X: np.ndarray) -> np.ndarray:
         """Return the residual covariance between rows."""
-        X, T, residual, share = self._residual(X)
+        X, T, residual, prior, share = self._residual(X)
         K = self._kernel.bind(X)(X)
         C = share[:, None] * (0.5 * (K + K.T) - T.T @ T) * share
         C[np.diag_indices(len(C))] = residual
-        return np.multiply.outer(C, self.amplitude)
+        root = np.sqrt(self._share(residual / prior))
+        return np.multiply.outer(C, self.amplitude) * (root[:, None] * root)
 
     def scaled(self, factor: float | np.ndarray) -> ResidualProcess:
         """Return the process with its variance multiplied by `factor`, within float64."""
         with np.errstate(over="ignore"):
             amplitude = np.minimum(self.amplitude * factor, 0.1 * np.finfo(np.float64).max)
         return replace(self, amplitude=amplitude)
+
+    def judged(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        noise: np.ndarray,
+        centres: np.ndarray,
+        residuals: np.ndarray,
+    ) -> ResidualProcess:
+        """Return the process with a variance between its functions that suits the training rows.
+
+        A greedy selection puts functions where the target varies, and leaves out the rows that they
+        predict. So the target varies less between the functions than at their centres. A new row is
+        like any row: a centre is predicted by the process given the other centres, and the
+        residuals are the errors at the other rows. `between` is the mean square of these errors
+        over their standard deviations, at most 1.
+
+        Parameters
+        ----------
+        X : array of shape (n, n_features)
+            Training rows.
+        y : array of shape (n,) or (n, n_outputs)
+            Targets, less their mean.
+        noise : array of shape (n, 1) or (n, n_outputs)
+            Noise variances of the targets.
+        centres : array of shape (k,)
+            Numbers of the rows that are centres.
+        residuals : array of shape (n,) or (n, n_outputs)
+            Targets less their predictions.
+        """
+        ratio = np.broadcast_to(noise / self.amplitude, (len(X), np.size(self.amplitude)))
+        variance = self._residual(X)[2][:, None] + ratio
+        errors = np.square(residuals).reshape(variance.shape) / variance
+        target = y.reshape(variance.shape)[centres]
+        for output, own in enumerate(ratio[centres].T):
+            inverse = np.linalg.inv(self.L @ self.L.T + np.diag(own))
+            errors[centres, output] = (inverse @ target[:, output]) ** 2 / np.diag(inverse)
+        square = np.mean(errors, axis=0).reshape(np.shape(self.amplitude)) / self.amplitude
+        return replace(self, between=np.minimum(square, 1.0))
 
     @property
     def _kernel(self) -> Kernel:
@@ -202,7 +247,7 @@ class ResidualProcess:
         return kernel
 
     def _residual(self, X: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return X in float64, T = L^-1 k, the residual variance of unit amplitude, and its share.
+        """Return X in float64, T = L^-1 k, the residual of unit amplitude, k(x, x), and a share.
 
         The residual k(x, x) - T'T is the difference of two large numbers if x is near a centre or
         the kernel has a low rank. Twice the jitter is subtracted, so that the jitter and rounding
@@ -213,7 +258,12 @@ class ResidualProcess:
         prior = self._kernel.diagonal(X)
         unexplained = np.maximum(prior - np.einsum("ij,ij->j", T, T), np.finfo(np.float64).tiny)
         residual = np.maximum(unexplained - 2.0 * self.jitter * prior, 0.0)
-        return X, T, residual, np.sqrt(residual / unexplained)
+        return X, T, residual, prior, np.sqrt(residual / unexplained)
+
+    def _share(self, unknown: np.ndarray) -> np.ndarray:
+        """Return the share of the residual variance where this much of the process is unknown."""
+        between = np.broadcast_to(self.between, np.shape(self.amplitude))
+        return between + np.multiply.outer(unknown, 1.0 - between)
 
 
 @dataclass(frozen=True)
