@@ -417,6 +417,20 @@ def test_compare_prints_a_line_per_model_as_it_ends(table, capsys, monkeypatch):
     assert "lowest NLL" in last
 
 
+def test_compare_prints_a_warning_once_whatever_its_numbers_in_the_folds_are(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0.0, 3.0, 80)
+    y = np.sin(x) + 0.3 * rng.standard_normal(80)
+    copies = np.r_[np.arange(80), np.arange(50), np.arange(50)]  # oversampled, with small changes
+    frame = pd.DataFrame({"x": x[copies], "y": y[copies]})
+    frame += 1e-4 * rng.standard_normal(frame.shape)
+    path = tmp_path / "copies.csv"
+    frame.to_csv(path, index=False)
+    command = ["compare", str(path), "--target", "y", "--models", "gaussian-process", "--cv", "4"]
+    assert main(command) == 0
+    assert capsys.readouterr().err.count("of the rows are nearly equal to another row") == 1
+
+
 def test_compare_shows_the_size_of_models_and_the_time_of_a_row(table, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     command = ["compare", str(table), "--target", "y", "--models", "forward,neighbours"]

@@ -222,7 +222,15 @@ def _score(
             if options.models == name:
                 raise
             score = Score(name, reason=f"failed: {' '.join(str(error).split())[:200]}")
-    return score, list({str(w.message)[:60]: str(w.message) for w in reversed(caught)}.values())
+    return score, _distinct([str(w.message) for w in caught])
+
+
+def _distinct(messages: list[str]) -> list[str]:
+    """Return the first of the messages that differ in their numbers or their ends only."""
+    first: dict[str, str] = {}
+    for text in messages:
+        first.setdefault("".join(c for c in text if not c.isdigit())[:60], text)
+    return list(first.values())
 
 
 def _out_of_time(options: argparse.Namespace) -> str:

@@ -108,6 +108,7 @@ class _Matrix:
         return -np.inf if factor is None else factor.height
 
 
+@np.errstate(over="ignore", invalid="ignore")  # coefficients that overflow are refused
 def exact_process(
     K: np.ndarray,
     y: np.ndarray,
