@@ -201,8 +201,9 @@ def linear_relevance(coef: np.ndarray, X: np.ndarray, pooled: bool = False) -> n
     >>> linear_relevance(np.array([[2.0, 1.0]]), X).round(1)
     array([0.8, 0.2])
     """
-    parts = np.square(coef.T * np.std(X, axis=0)[:, None])
-    return _shares(parts, np.var(X @ coef.T, axis=0), pooled)
+    effects = coef.T * np.std(X, axis=0)[:, None]
+    size = float(np.max(np.abs(effects), initial=0.0)) or 1.0  # squares of 1e150 overflow
+    return _shares(np.square(effects / size), np.var(X @ (coef.T / size), axis=0), pooled)
 
 
 def _shares(parts: np.ndarray, total: np.ndarray, pooled: bool) -> np.ndarray:

@@ -242,8 +242,10 @@ def _mackay(
 
 
 def _single(R: Array) -> Array:
-    """Return R in float32, except on a device, where that saves nothing."""
-    return R if is_torch(R) else R.astype(np.float32)
+    """Return R in float32, except where it overflows and on a device, where that saves nothing."""
+    if is_torch(R) or np.max(np.abs(R), initial=0.0) > np.finfo(np.float32).max:
+        return R
+    return R.astype(np.float32)
 
 
 def _largest(values: np.ndarray, most: int) -> np.ndarray:
