@@ -686,7 +686,8 @@ def bound_climbed(model, X, y, weight):
         # A row at the origin, without an intercept, knows its label by nothing.
         u = np.append(0.5 * np.log(np.maximum(mean**2 + variance, 1e-20)), np.log(alpha))
         bounds = [(x - 10.0, x + 10.0) for x in u[:n]]
-        bounds += [(np.log(1e-12 * s), np.log(1e12 * s)) for s in norms]
+        ends = np.log(np.outer(norms, [1e-12, 1e12]))
+        bounds += [(min(low, x), max(high, x)) for x, (low, high) in zip(u[n:], ends, strict=True)]
         options = {"maxiter": 300, "maxfun": 1000}
         found = minimize(negative, u, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
         moved += negative(u)[0] - found.fun
