@@ -67,10 +67,10 @@ def with_inputs(
     notes: tuple[Note, ...] = ()
     if isinstance(data.X, np.ndarray):
         matters = np.flatnonzero(relevance >= _MATTERS)
-        X, labels = data.X[data.used], not isinstance(fit, Fit)
+        effects = _effects(fit, data, matters) if isinstance(fit, Fit) else None
+        X, labels = data.X[data.used], effects is None
         input_range = InputRange.from_rows(X, fit.kernel, matters, labels)
-        if isinstance(fit, Fit):
-            input_range = replace(input_range, effects=_effects(fit, data, matters))
+        input_range = replace(input_range, effects=effects or ())
         notes = () if is_member else copy_notes(data)
     attributes = {**fit.attributes, "feature_relevance_": relevance}
     return replace(fit, input_range=input_range, attributes=attributes, notes=(*fit.notes, *notes))
