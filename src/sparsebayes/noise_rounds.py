@@ -209,7 +209,7 @@ def with_noise_of_weights(last: Round) -> Round:
     return replace(last, fit=replace(fit, noise=fit.noise.scaled(ratio)))
 
 
-def input_noise(first: Round, refit: Callable[[Data, Fit], Round] | None) -> Round:
+def input_noise(first: Round, refit: Callable[[Round, Data, Fit], Round] | None) -> Round:
     """Fit two rounds; keep the first if the second has no higher density or a larger error.
 
     Without `refit` there is one round: the mean is that of one noise level.
@@ -218,12 +218,12 @@ def input_noise(first: Round, refit: Callable[[Data, Fit], Round] | None) -> Rou
     if refit is None or first.fit.noise.model is None or first.problem.reporter.budget.over:
         return first
     # The root: weights from variances that are not known well would follow their errors.
-    second = _with_noise(
-        refit(_weighted(first, np.sqrt(first.loo.noise_variance)), first.fit), True
-    )
-    better = second.fit.noise.model is not None and second.score() > first.score()
+    second = refit(first, _weighted(first, np.sqrt(first.loo.noise_variance)), first.fit)
     # Weights follow the rows of little noise, and the mean of the others may be lost.
-    better = better and second.mean_square() <= _WORSE**2 * first.mean_square()
+    if not second.mean_square() <= _WORSE**2 * first.mean_square():
+        return first
+    second = _with_noise(second, varies=True)
+    better = second.fit.noise.model is not None and second.score() > first.score()
     return second if better else first
 
 

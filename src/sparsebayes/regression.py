@@ -105,7 +105,7 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
         last = robust_rounds(method, last, with_kernel)
     elif noise.depends_on_inputs:
         is_large = method.process == "exact" and len(problem.rows.used) > MANY_ROWS
-        refit = None if is_large else partial(refit_round, method, last)
+        refit = None if is_large else partial(refit_round, method)
         last = input_noise(last, refit)
     elif noise.learnt:
         last = with_noise_of_weights(last)

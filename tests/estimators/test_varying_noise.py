@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
+from sparsebayes import SparseGPRegressor, noise_rounds
 from sparsebayes.metrics import interval_coverage
 from tests import registry
 
@@ -67,3 +68,20 @@ def test_a_saved_model_predicts_the_same(model, noise):
     model = fitted(model, noise, X, y, std)
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(answers(again, X), answers(model, X))
+
+
+def test_the_second_round_keeps_what_cross_validation_chose_in_the_first(monkeypatch):
+    choices = []
+    original = noise_rounds.fit_noise
+
+    def recorded(columns, features, squares, count, seed, choice, report):
+        choices.append(choice)
+        return original(columns, features, squares, count, seed, choice, report)
+
+    monkeypatch.setattr(noise_rounds, "fit_noise", recorded)
+    X, y, _ = problem()
+    model = SparseGPRegressor(gamma=0.5, noise_variance="input").fit(X, y)
+    assert model.noise_model_ is not None
+    assert len(choices) == 2
+    assert choices[0] is None
+    assert choices[1] is not None
