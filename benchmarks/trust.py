@@ -595,7 +595,7 @@ def bands(chosen, n_sets, store):
     found = store.measure([("bands", s.name, k) for s in chosen for k in range(n_sets)])
     for s in chosen:
         keys = [("bands", s.name, k) for k in range(n_sets)]
-        rows = [found[key]["scores"] if key in found else {} for key in keys]
+        rows = [found.get(key, {}).get("scores", {}) for key in keys]
         inside = np.array([[row.get(f"in {c}", np.nan) for c in (50, 80, 95)] for row in rows])
         line = "".join(f"{value:8.3f}" for value in np.nanmean(inside, axis=0))
         for a, b in BANDS:

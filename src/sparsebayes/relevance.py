@@ -201,9 +201,12 @@ def linear_relevance(coef: np.ndarray, X: np.ndarray, pooled: bool = False) -> n
     >>> linear_relevance(np.array([[2.0, 1.0]]), X).round(1)
     array([0.8, 0.2])
     """
-    effects = coef.T * np.std(X, axis=0)[:, None]
-    size = float(np.max(np.abs(effects), initial=0.0)) or 1.0  # squares of 1e150 overflow
-    return _shares(np.square(effects / size), np.var(X @ (coef.T / size), axis=0), pooled)
+    # In units of the largest values: squares of 1e160 overflow.
+    units = np.max(np.abs(X), axis=0, initial=0.0)
+    X, weights = X / np.where(units > 0.0, units, 1.0), coef.T * units[:, None]
+    weights = weights / (np.max(np.abs(weights), initial=0.0) or 1.0)
+    parts = np.square(weights * np.std(X, axis=0)[:, None])
+    return _shares(parts, np.var(X @ weights, axis=0), pooled)
 
 
 def _shares(parts: np.ndarray, total: np.ndarray, pooled: bool) -> np.ndarray:

@@ -232,12 +232,13 @@ class ResidualProcess:
         """
         ratio = np.broadcast_to(noise / self.amplitude, (len(X), np.size(self.amplitude)))
         variance = self._residual(X)[2][:, None] + ratio
-        errors = np.square(residuals).reshape(variance.shape) / variance
-        target = y.reshape(variance.shape)[centres]
+        unit = np.sqrt(self.amplitude)  # squares of targets of 1e160 overflow
+        errors = np.square(residuals / unit).reshape(variance.shape) / variance
+        target = (y / unit).reshape(variance.shape)[centres]
         for output, own in enumerate(ratio[centres].T):
             inverse = np.linalg.inv(self.L @ self.L.T + np.diag(own))
             errors[centres, output] = (inverse @ target[:, output]) ** 2 / np.diag(inverse)
-        square = np.mean(errors, axis=0).reshape(np.shape(self.amplitude)) / self.amplitude
+        square = np.mean(errors, axis=0).reshape(np.shape(self.amplitude))[()]
         return replace(self, between=np.minimum(square, 1.0))
 
     @property
