@@ -69,6 +69,11 @@ FOUND = [
     ("RVMClassifier", 91351),  # alpha at its floor, columns nearly equal: LinAlgError
     ("OrthogonalLeastSquaresRegressor", 91564),  # a noise variance of zero warned in loo
     ("ForwardRegressor", 80033),  # held out rows without weight: ZeroDivisionError
+    ("ForwardRegressor", 786795),  # k(0, 0) of a linear kernel is 0: NaN
+    ("RVMRegressor", 780708),  # heal=True and rows in blocks: AttributeError at predict
+    ("RVMRegressor", 782323),  # a polynomial kernel of inputs around 1e8: overflow in float32
+    ("GroupHorseshoeRegressor", 782382),  # squares of coefficients of 1e150: overflow
+    ("SparseGPRegressor", 774488),  # refused, with warnings of NumPy
     ("ForwardRegressor", 102917),  # an amplitude beyond float64: NaN where nothing is left out
     ("SparseGPRegressor+neighbours", 140064),  # densities in units of 1e150: overflow
     ("SparseGPRegressor+neighbours", 140038),  # and of 1e-150

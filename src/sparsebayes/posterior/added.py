@@ -184,7 +184,7 @@ class ResidualProcess:
     def variance(self, X: np.ndarray, Phi: np.ndarray, posterior: Posterior) -> np.ndarray:
         """Return the residual variance at each row of X."""
         residual, prior = self._residual(X)[2:4]
-        return np.multiply.outer(residual, self.amplitude) * self._share(residual / prior)
+        return np.multiply.outer(residual, self.amplitude) * self._share(residual, prior)
 
     def covariance(self, X: np.ndarray) -> np.ndarray:
         """Return the residual covariance between rows."""
@@ -192,7 +192,7 @@ class ResidualProcess:
         K = self._kernel.bind(X)(X)
         C = share[:, None] * (0.5 * (K + K.T) - T.T @ T) * share
         C[np.diag_indices(len(C))] = residual
-        root = np.sqrt(self._share(residual / prior))
+        root = np.sqrt(self._share(residual, prior))
         return np.multiply.outer(C, self.amplitude) * (root[:, None] * root)
 
     def scaled(self, factor: float | np.ndarray) -> ResidualProcess:
@@ -261,9 +261,10 @@ class ResidualProcess:
         residual = np.maximum(unexplained - 2.0 * self.jitter * prior, 0.0)
         return X, T, residual, prior, np.sqrt(residual / unexplained)
 
-    def _share(self, unknown: np.ndarray) -> np.ndarray:
-        """Return the share of the residual variance where this much of the process is unknown."""
+    def _share(self, residual: np.ndarray, prior: np.ndarray) -> np.ndarray:
+        """Return the share of the residual variance that is added, from what is unknown of k."""
         between = np.broadcast_to(self.between, np.shape(self.amplitude))
+        unknown = residual / np.where(prior > 0.0, prior, 1.0)  # k(0, 0) of a linear kernel is 0
         return between + np.multiply.outer(unknown, 1.0 - between)
 
 
