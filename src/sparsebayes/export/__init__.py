@@ -3,14 +3,15 @@
 A sparse model has k functions, their weights and a triangular factor of the covariance of the
 weights. With phi(x) the functions and c their centre,
 
-    mean = b + w'phi,      variance = s + |T'(phi - c)|^2 + a max(1 - 2 j - |U'phi|^2, 0),
+    mean = b + w'phi,    variance = s + |T'(phi - c)|^2 + a r (h + (1 - h) r),
 
-where s is the variance of the noise and of the intercept. The last part, of amplitude a, is the
-residual variance of a Gaussian process (`posterior.added.ResidualProcess`). Outside the range of
-the training rows, and where these are rare, variance is added (`posterior.added.Extrapolation`,
-which needs further kernel functions). `terms` reads these
-numbers from a model, and combines a `StandardScaler` and the length scales of the kernel into one
-shift and one rate per input. The modules `c`, `python` and `onnx` write them.
+where s is the variance of the noise and of the intercept. The last part, of amplitude a and with
+r = max(1 - 2 j - |U'phi|^2, 0), is the residual variance of a Gaussian process
+(`posterior.added.ResidualProcess`, where h is `between`). Outside the range of the training rows,
+and where these are rare, variance is added (`posterior.added.Extrapolation`, which needs further
+kernel functions). `terms` reads these numbers from a model, and combines a `StandardScaler` and the
+length scales of the kernel into one shift and one rate per input. The modules `c`, `python` and
+`onnx` write them.
 """
 
 from __future__ import annotations

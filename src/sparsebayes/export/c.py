@@ -148,11 +148,11 @@ def _deviation(terms: Terms, name: str) -> list[str]:
         square = f"{name}_square({name}_explored, phi + {k}, {len(m)})"
         out += [f"        double lack = {most!r} - {square};"]
     if terms.residual is not None:
-        amplitude, _, jitter, b = terms.residual
+        amplitude, _, jitter, h = terms.residual
         out += [
             f"        double left = 1.0 - {2 * jitter!r} - {name}_square({name}_left, phi, {k});",
             "        if (left > 0.0)",
-            f"            variance += {amplitude!r} * left * ({b!r} + {1.0 - b!r} * left);",
+            f"            variance += {amplitude!r} * left * ({h!r} + {1.0 - h!r} * left);",
         ]
     out += [
         f"        for (k = 0; k < {k}; k++)",

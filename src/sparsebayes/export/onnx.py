@@ -152,10 +152,10 @@ def _variance(
     variance = graph.sum_of_squares(graph.times(centred, triangle))
     variance = op("Add", variance, const(terms.variance))
     if terms.residual is not None:
-        amplitude, inverse, jitter, b = terms.residual
+        amplitude, inverse, jitter, h = terms.residual
         explained = graph.sum_of_squares(graph.times(phi, inverse))
         left = op("Max", op("Sub", const(1.0 - 2.0 * jitter), explained), const(0.0))
-        share = op("Add", const(amplitude * b), op("Mul", left, const(amplitude * (1.0 - b))))
+        share = op("Add", const(amplitude * h), op("Mul", left, const(amplitude * (1.0 - h))))
         variance = op("Add", variance, op("Mul", left, share))
     if terms.beyond is not None:
         shares = [op("Sub", const(1.0), op("Mul", edge, edge)), const(0.0)]

@@ -93,10 +93,10 @@ def _predict(terms: Terms) -> list[str]:
         return [*out, message]
     out += [f"    variance = {terms.variance!r} + np.sum(((phi - CENTRE) @ TRIANGLE) ** 2, axis=1)"]
     if terms.residual is not None:
-        amplitude, _, jitter, b = terms.residual
+        amplitude, _, jitter, h = terms.residual
         out += [
             f"    left = np.maximum(1.0 - {2 * jitter!r} - np.sum((phi @ LEFT) ** 2, axis=1), 0.0)",
-            f"    variance += {amplitude!r} * left * ({b!r} + {1.0 - b!r} * left)",
+            f"    variance += {amplitude!r} * left * ({h!r} + {1.0 - h!r} * left)",
         ]
     more = "beyond(X)"
     if terms.explored is not None:

@@ -34,7 +34,7 @@ FORMULAS = {
 _MOST_TERMS = 5_000  # whose covariance, k x k numbers, is written out
 
 
-Residual: TypeAlias = tuple[float, np.ndarray, float, float]  # a, U (lower), j, b
+Residual: TypeAlias = tuple[float, np.ndarray, float, float]  # a, U (lower), j, h
 
 
 class Explored(NamedTuple):
@@ -254,7 +254,7 @@ def _extrapolation(model: SparseRegressor) -> Extrapolation | None:
 def _spread(
     model: SparseRegressor, basis: Basis
 ) -> tuple[np.ndarray, Residual | None, float, float | None, Explored | None]:
-    """Return T, (a, U, j, b) or None, s, and the variance beyond the rows, with where, or None."""
+    """Return T, (a, U, j, h) or None, s, and the variance beyond the rows, with where, or None."""
     posterior = model._fitted.predictor.posterior  # calibrated
     k = len(posterior.mean)
     mean_only = "Use return_std=False to export only the mean."
