@@ -168,8 +168,8 @@ class ResidualProcess:
     jitter : float, default=0.0
         Share of k that was added to the diagonal before the factorisation.
     between : float or array of shape (n_outputs,), default=1.0
-        Share of its variance that the process has where its functions determine it nearly. Where
-        they say nothing it has all: the share of a residual variance r is b + (1 - b) r/k(x, x).
+        h, the share of its variance that the process has where its functions determine it. Where
+        they say nothing it has all: the share of a residual variance r is h + (1 - h) r/k(x, x).
     """
 
     functions: Basis
