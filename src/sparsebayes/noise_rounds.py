@@ -199,14 +199,19 @@ def with_noise_of_weights(last: Round) -> Round:
     with np.errstate(all="ignore"):  # a score that is no number is not large
         # Without a row of leverage 1 nothing is known there, and its residual says nothing.
         square = np.where(loo.has_rest, np.square(loo.residual), 0.0)
-        excess = ((weight * (1.0 - precision)) * square.T).T
+        relative = precision / np.average(precision, weights=weight)
+        excess = ((weight * (1.0 - relative)) * square.T).T
         score = np.sum(excess, axis=0) / np.sqrt(np.sum(np.square(excess), axis=0))
         # Weights over many powers of ten promise more noise for some rows than there is error.
         error = weight @ square / (weight @ loo.has_rest) / loo.fitted_noise
         counted = weight > 0.0
         ratio = np.minimum(np.average(1.0 / precision[counted], weights=weight[counted]), error)
-    ratio = np.where((score > _BY_CHANCE) & (ratio > 1.0), ratio, 1.0)[()]
-    return replace(last, fit=replace(fit, noise=fit.noise.scaled(ratio)))
+    depends = np.asarray(score > _BY_CHANCE)
+    if fit.loo is not None and not np.any(depends):
+        # The rows have the noise that a new one has, and are judged by it.
+        last = replace(last, fit=replace(fit, loo=loo._replace(noise=loo.fitted_noise)))
+    ratio = np.where(depends & (ratio > 1.0), ratio, 1.0)[()]
+    return replace(last, fit=replace(last.fit, noise=fit.noise.scaled(ratio)))
 
 
 def input_noise(first: Round, refit: Callable[[Round, Data, Fit], Round] | None) -> Round:
@@ -262,7 +267,8 @@ def _weighted(last: Round, variance: np.ndarray) -> Data:
 def _precisions(variance: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, float]:
     """Return 1/variance scaled to mean 1 over all observations, and the variance where it is 1."""
     smallest = np.min(variance)
-    precision = smallest / variance
+    # A variance of zero is one too small for a float.
+    precision = np.divide(smallest, variance, out=np.ones_like(variance), where=variance > 0.0)
     mean = float(count @ precision / np.sum(count))
     return precision / mean, float(smallest / mean)
 

@@ -279,3 +279,23 @@ def test_copies_of_one_or_two_rows_are_no_division_by_zero(n_different):
         mean, std = sb.RVMRegressor().fit(X, y).predict(X, return_std=True)
     assert np.all(np.isfinite(mean))
     assert np.all(std >= 0.0)
+
+
+@pytest.mark.parametrize("largest", [2.0, 1000.0])
+def test_a_noise_that_does_not_depend_on_the_weights_has_no_heavy_tail(largest):
+    rng = np.random.default_rng(0)
+    X, y, new = rng.standard_normal((4000, 2)), rng.standard_normal(4000), rng.standard_normal(4000)
+    model = sb.BackfittingRegressor().fit(X, y, rng.uniform(0.0, largest, len(y)))
+    assert model.noise_tail_ is None
+    lower, upper = model.predict_interval(X).T
+    assert np.mean((lower <= new) & (new <= upper)) == pytest.approx(0.95, abs=0.01)
+
+
+def test_a_target_too_small_for_its_noise_variance_is_fitted_without_a_warning_of_numpy():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((4, 3)), 1e-150 * rng.standard_normal(4)
+    model = sb.ForwardRegressor("matern32", likelihood="student", refit=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        model.fit(X, y, np.array([1.1, 0.0, 1.5, 0.0]))
+    assert np.all(np.isfinite(model.predict(X)))
