@@ -171,3 +171,12 @@ def test_targets_may_be_a_dask_series():
     whole = clone(MODELS["forward"]).fit(X, y, weight)
     found = model.predict(on_frame(X)).compute()
     np.testing.assert_allclose(found, whole.predict(X), rtol=1e-7, atol=1e-7)
+
+
+def test_constant_columns_in_blocks_are_no_candidates():
+    X, rng = np.full((5, 2), 1e6), np.random.default_rng(0)
+    y, weight = rng.standard_normal(5), np.array([863.0, 780.0, 469.0, 797.0, 239.0])
+    model = BackfittingRegressor().fit(np.array_split(X, 3), y, weight)
+    assert len(model.active_) == 0
+    whole = BackfittingRegressor().fit(X, y, weight)
+    np.testing.assert_allclose(model.log_evidence_, whole.log_evidence_, rtol=1e-9)

@@ -21,6 +21,7 @@ from ..linalg.factor import fold, fold_rows
 from ..rows import Job
 from ..rows._base import Chunk
 from ._base import Basis, CentredBasis, Design
+from .centred import CONSTANT
 from .dense import CompressedDesign, RowCounts
 from .kernel import block_rows
 
@@ -118,6 +119,9 @@ class Stream(Job):
         if self.intercept:
             means = self.triangle[0, 1:] / self.triangle[0, 0]
             functions, offset = CentredBasis(functions, means[:-1]), float(means[-1])
+            # What is left of a constant column is rounding, which grows with the root of the rows.
+            least = np.sqrt(CONSTANT * self.n_rows) * np.abs(self.triangle[0, 1:])
+            R = np.where(np.linalg.norm(R, axis=0) > least, R, 0.0)
         return StreamDesign(R[:, :-1], self, functions), R[:, -1].copy(), offset
 
 
