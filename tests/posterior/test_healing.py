@@ -180,3 +180,18 @@ def test_healing_needs_the_rows_in_one_array():
     X, y = sinc(40)
     with pytest.raises(ValueError, match=r"heal=True compares .* Got X as list. Pass one array"):
         RVMRegressor("rbf", gamma=0.1, heal=True).fit([X[:20], X[20:]], y)
+
+
+@pytest.mark.parametrize("noise", [1e-14, 1e-6, 0.1])
+def test_a_residual_covariance_is_positive_however_small_the_noise_is(noise):
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.standard_normal((20, 2)), 2, axis=0)
+    kernel = StationaryKernel("matern32", 0.5)
+    K = kernel.bind(X)(X)
+    L = np.linalg.cholesky(K + noise * np.eye(len(X)))
+    process = ResidualProcess(KernelBasis(kernel, X), L, 2.0)
+    C = process.covariance(X)
+    np.testing.assert_allclose(np.diag(C), process.variance(X, None, None), atol=1e-300)
+    size = np.sqrt(np.diag(C))
+    size = np.where(size > 0.0, size, 1.0)
+    assert np.linalg.eigvalsh(C / np.outer(size, size))[0] > -1e-6

@@ -32,6 +32,7 @@ _MOST_PAIRED = 64  # functions between which gaps are looked for
 _GAPS, _NOTICED = 0.05, 0.25
 _LARGEST_RATIO = float(np.log(16.0))  # of variances of a process that suits a target
 _EPS = np.finfo(np.float64).eps
+_FEW_DIGITS = 1e-9  # of k(x, x): a difference of less has lost most digits
 _CONSTANT = 1e-6  # relative spread of a diagonal that counts as constant
 
 
@@ -192,6 +193,8 @@ class ResidualProcess:
         K = self._kernel.bind(X)(X)
         C = share[:, None] * (0.5 * (K + K.T) - T.T @ T) * share
         C[np.diag_indices(len(C))] = residual
+        if np.any(residual < _FEW_DIGITS * prior):
+            C = _without_negative_eigenvalues(C)
         root = np.sqrt(self._share(residual, prior))
         return np.multiply.outer(C, self.amplitude) * (root[:, None] * root)
 
@@ -266,6 +269,16 @@ class ResidualProcess:
         between = np.broadcast_to(self.between, np.shape(self.amplitude))
         unknown = residual / np.where(prior > 0.0, prior, 1.0)  # k(0, 0) of a linear kernel is 0
         return between + np.multiply.outer(unknown, 1.0 - between)
+
+
+def _without_negative_eigenvalues(C: np.ndarray) -> np.ndarray:
+    """Return a covariance with the diagonal of C, whose negative eigenvalues are rounding."""
+    values, vectors = np.linalg.eigh(C)
+    positive = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    variance = np.diag(positive)
+    ratio = np.divide(np.diag(C), variance, out=np.zeros(len(C)), where=variance > 0.0)
+    scale = np.sqrt(ratio)
+    return scale[:, None] * positive * scale
 
 
 @dataclass(frozen=True)
