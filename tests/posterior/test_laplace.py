@@ -114,3 +114,16 @@ def test_a_mode_that_is_not_reached_is_an_error(monkeypatch):
         laplace_posterior(*labels())
     posterior, _ = laplace_posterior(*labels(), max_iter=1)  # one step on request is no error
     assert np.isfinite(posterior.log_evidence)
+
+
+def test_newton_ends_where_rounding_errors_are_all_that_is_left(monkeypatch):
+    rng = np.random.default_rng(0)
+    x = np.linspace(-1.0, 1.0, 200)
+    Phi = np.exp(-1e-4 * np.subtract.outer(x, x[::10]) ** 2)  # nearly constant functions
+    positive = (np.sin(3.0 * x) + 0.3 * rng.standard_normal(200) > 0.0).astype(float)
+    steps = []
+    root = laplace_module._curvature_root
+    monkeypatch.setattr(laplace_module, "_curvature_root", lambda *a: steps.append(1) or root(*a))
+    counts = np.column_stack([positive, np.ones(200)])
+    laplace_posterior(Phi, counts, np.full(20, 1e-12))
+    assert len(steps) < 50

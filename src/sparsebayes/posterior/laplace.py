@@ -64,7 +64,8 @@ def laplace_posterior(
     start : (weights, intercept), optional
         Where to begin, unless f is higher at zero.
     tol : float, default=1e-20
-        The last step promised to raise f by less than this fraction of 1 + abs(f).
+        The last step promised to raise f by less than this fraction of 1 + abs(f), or by no more
+        than rounding errors.
     max_iter : int, optional
         Largest number of Newton steps. Without it, the point is the mode.
 
@@ -89,8 +90,10 @@ def laplace_posterior(
         value = _penalised(latent, counts, start[0], alpha)
         if value > point.value:
             point = _Point(*start, latent, value)
+    promised = np.inf
     for _ in range(_MOST_STEPS if max_iter is None else max_iter):
         w, b, y, value = point
+        before = promised
         residual, omega = likelihood_slopes(y, counts)
         total, slope_b = float(np.sum(omega)), float(np.sum(residual))
         centre = omega @ Phi / total if intercept else np.zeros(len(alpha))
@@ -106,7 +109,9 @@ def laplace_posterior(
         if new is None:
             break
         point = new
-        if promised <= tol * (1.0 + abs(point.value)):
+        # Near the mode each step promises far less than the last one, down to rounding errors.
+        least = _ROUNDING if promised > 0.5 * before else tol
+        if promised <= least * (1.0 + abs(point.value)):
             break
     w, b, y, value = point
     log_evidence = value + 0.5 * float(np.sum(np.log(alpha))) - 0.5 * log_det
