@@ -301,3 +301,11 @@ def test_the_smallest_lam_is_a_reason_to_stop_only_where_it_costs_evidence(wante
         W = 1.0 / (s + here)
         present = W, q * W, here, np.array([norm]), E - q * q * W, 50, sigma2
         assert at_limit(*present, 1e-3) == (held and expected)
+
+
+def test_basic_stops_where_rounding_errors_hide_the_gain_of_a_step():
+    x = np.random.default_rng(0).standard_normal(60)
+    design = DenseDesign(np.exp(-2.0 * np.subtract.outer(x, x) ** 2))
+    result = run(BasicRVM(), design, x, max_iter=400)
+    assert result.stop_reason == "stalled"
+    assert np.sum(np.diff(result.history["log_evidence"]) == 0.0) < 5

@@ -80,6 +80,7 @@ class State:
     rss: float  # residual sum of squares of least squares on all columns
     previous: tuple[np.ndarray, float, float] | None = None  # lam, sigma2 and evidence before
     settled: bool = False
+    cautious: bool = False  # the last step was one of EM
     stop_reason: StopReason | None = None
     now: Moments | None = None  # moments at this lam, if they are computed
     fixed_intercept: bool = False  # at the mean of the target
@@ -145,8 +146,11 @@ class BasicRVM:
             state.lam, state.sigma2 = lam, sigma2
             now = moments(state, lam)
             evidence = log_evidence(now, n, sigma2, design)
+            # If the EM step has lowered it as well, its gain is lost in rounding errors.
+            stalled, state.cautious = state.cautious, True
             new_lam, new_sigma2 = _em_step(state, now, n, fixed, floor)
         else:
+            stalled, state.cautious = False, False
             new_lam, new_sigma2 = _mackay_step(state, now, n, fixed, floor)
 
         gains, absent, limited = _one_column_gains(state, now, n, fixed, floor, self.tol)
@@ -156,13 +160,14 @@ class BasicRVM:
             largest = max(largest, log_evidence(now, n, profiled, design) - evidence)
         determined = float(np.sum(np.clip(1.0 - state.lam * now.W_diag, 0.0, 1.0)))
         info = Info(evidence, len(state.active), state.sigma2, largest, determined)
-        if largest < self.tol:
-            gain = _joint_step(state, evidence, design, n, fixed, floor)
+        if stalled or largest < self.tol:
+            gain = 0.0 if stalled else _joint_step(state, evidence, design, n, fixed, floor)
             if gain >= self.tol:
                 return state, info._replace(largest_gain=gain)
             if state.fixed_intercept:
                 return _free_intercept(state, centred, t), info
-            state.stop_reason = StopReason.AT_BOUND if limited else StopReason.CONVERGED
+            ended = StopReason.AT_BOUND if limited else StopReason.CONVERGED
+            state.stop_reason = ended if largest < self.tol else StopReason.STALLED
             return state, info
 
         if state.settled and np.any(absent):
