@@ -55,6 +55,7 @@ _TAILS = (
 
 _N_NODES = 40  # normal distributions that approximate Student's t
 _NODE_ENDS = (1e-11, 1e-14)  # probability of a precision below the first and above the last
+_NODE_STEP = 1e-6  # of df, over which the difference of nodes is their derivative
 _TAIL_ROWS = 5000  # rows from which the tail of the noise around an uncertain function is fitted
 _CERTAIN = 0.01  # variance of the function over that of the noise that makes no difference
 
@@ -496,18 +497,34 @@ def fit_noise_tail(
     r, function = r / size, function[::step] / size / size
     noise, squares = 1.0 - function, r * r
 
-    def value(p: np.ndarray) -> float:
-        """Return minus the log likelihood at 1/df and the log of the scale."""
+    def value(p: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return minus the log likelihood at 1/df and the log of the scale, and its slope."""
         tail = Tail(1.0 / p[0], float(np.exp(p[1])))
         variances, weight = student_nodes(tail.df)
-        v = tail.variance * function + tail.scale**2 * np.multiply.outer(variances, noise)
-        logs = np.log(weight)[:, None] - 0.5 * (squares / v + np.log(v))
+        of_function = tail.variance * function
+        v = of_function + tail.scale**2 * np.multiply.outer(variances, noise)
+        x = squares / v
+        logs = np.log(weight)[:, None] - 0.5 * (x + np.log(v))
         top = np.max(logs, axis=0)
-        return -float(count @ (np.log(np.sum(np.exp(logs - top), axis=0)) + top))
+        density = np.exp(logs - top)
+        total = np.sum(density, axis=0)
+        share, pull = count / total, density * (x - 1.0)
+        # Slopes in log v of each node, and in the log of that part of v which the function has.
+        by_variance = 0.5 * (pull @ share)
+        by_function = 0.5 * ((pull / v) @ (of_function * share))
+        # The nodes have no formula for their derivatives in 1/df.
+        steps = (_NODE_STEP, -_NODE_STEP)
+        high, low = (np.stack(student_nodes(tail.df / (1.0 + step))) for step in steps)
+        by_df = np.log(high / low) / (2.0 * _NODE_STEP * p[0])
+        slope_df = (by_variance - by_function) @ by_df[0] + (density @ share) @ by_df[1]
+        slope_df += 2.0 * tail.df / (tail.df - 2.0) * np.sum(by_function)
+        slope = np.array([slope_df, 2.0 * np.sum(by_variance)])
+        return -float(count @ (np.log(total) + top)), -slope
 
     optimum = minimize(
         value,
         np.array([1.0 / start.df, np.log(start.scale)]),
+        jac=True,
         method="L-BFGS-B",
         # Residuals that are all zero would have a scale of zero.
         bounds=[
