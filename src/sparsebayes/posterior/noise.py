@@ -146,8 +146,8 @@ class Features:
         d = self.n_inputs
         Z = np.clip((columns[:, :d] - self.centre[:d]) / self.spread[:d], -_REACH, _REACH)
         knots = {}
-        for j in range(d):
-            tops = np.unique(np.quantile(Z[:, j], np.linspace(0.0, 1.0, _KNOTS)))
+        for j, quantiles in enumerate(np.quantile(Z, np.linspace(0.0, 1.0, _KNOTS), axis=0).T):
+            tops = np.unique(quantiles)
             if len(tops) == _KNOTS:
                 knots[j] = tops
         return replace(self, knots=knots)
@@ -266,7 +266,7 @@ def fit_noise(
     B, everything = folds.B, count[:, None]
     coef = _level(B, q, everything, df)
     for _ in range(2):  # a level that varies looks like a tail, until it is known
-        coef = _descend(B, [sum(folds.parts)], q, everything, df, choice.penalty, coef, report)
+        coef = _descend(B, [folds.gram], q, everything, df, choice.penalty, coef, report)
         v = np.exp(_times(B, coef)[:, 0])
         former, df = df, _tail_df(q / v, count)
         if df == former:
@@ -315,8 +315,9 @@ class _Folds:
         self.report()
         self.inside = self.count[:, None] * (self.fold[:, None] != np.arange(_FOLDS))
         rows = [self.fold == f for f in range(_FOLDS)]
-        self.parts = [(self.B[part].T * self.count[part]) @ self.B[part] for part in rows]
-        self.grams = [sum(self.parts) - part for part in self.parts]
+        parts = [(self.B[part].T * self.count[part]) @ self.B[part] for part in rows]
+        self.gram: Any = sum(parts)
+        self.grams = [np.subtract(self.gram, part, out=part) for part in parts]
         if self.B.size > _IN_CACHE:
             self.B = self.B.astype(np.float32)
 
@@ -353,9 +354,8 @@ class _Folds:
 
 
 def _loss(eta: np.ndarray, q: np.ndarray, df: float) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        x = q * np.exp(-eta)
-        return 0.5 * (eta + (x if np.isinf(df) else (df + 1.0) * np.log1p(x / df)))
+    x = q * np.exp(-eta)
+    return 0.5 * (eta + (x if np.isinf(df) else (df + 1.0) * np.log1p(x / df)))
 
 
 def _slope(eta: np.ndarray, q: np.ndarray, df: float) -> np.ndarray:
@@ -382,6 +382,7 @@ def _times(B: np.ndarray, W: np.ndarray) -> np.ndarray:
     return (B @ W.astype(B.dtype, copy=False)).astype(np.float64, copy=False)
 
 
+@np.errstate(over="ignore")
 def _descend(
     B: np.ndarray,
     grams: Any,
@@ -402,7 +403,7 @@ def _descend(
     factors = []
     for gram in grams:
         A = _curvature(df) * gram
-        A[np.diag_indices_from(A)] += ridge + _JITTER * np.trace(A) / len(A)
+        A.flat[:: len(A) + 1] += ridge + _JITTER * np.trace(A) / len(A)
         # Without the checks of cho_factor and cho_solve, which took a fifth of a fit of 300 rows,
         # and in place: with a copy a factor of 200 features took three times as long.
         factor, info = lapack.dpotrf(A.T, lower=1, clean=0, overwrite_a=1)
@@ -425,13 +426,14 @@ def _descend(
             break
         along, step = _times(B, D), np.ones(W.shape[1])
         for _ in range(30):
-            trial = value(eta - step * along, W - step * D)
+            new_W, new_eta = W - step * D, eta - step * along
+            trial = value(new_eta, new_W)
             worse = ~(trial <= now)
             if not np.any(worse):
                 break
             step[worse] *= 0.5
-        step[worse] = 0.0
-        W, eta, now = W - step * D, eta - step * along, np.where(worse, now, trial)
+        pairs = (W, new_W), (eta, new_eta), (now, trial)
+        W, eta, now = (np.where(worse, former, new) for former, new in pairs)
     return W
 
 
