@@ -541,6 +541,7 @@ class _Search:
     exact: bool = False  # whether no stage has centres
     reporter: Reporter = field(default_factory=Reporter)
     labels: bool = False
+    memory: list[np.ndarray] = field(default_factory=list)  # that of exact evidence
 
     def __post_init__(self) -> None:
         self.order = self.rng.permutation(len(self.data.X))
@@ -790,7 +791,8 @@ class _Search:
         """Return the evidence that a stage maximises, and the point where it begins."""
         if stage.centres == 0:
             sizes = _EXACT_PARTS if self.exact else _LOCAL_PARTS
-            return _Parts(self.data, point.family, self.order[: stage.rows], *sizes), point
+            rows = self.order[: stage.rows]
+            return _Parts(self.data, point.family, rows, *sizes, self.memory), point
         evidence = self.nystroem(point.family, stage)
         # Centres leave some of the function to the noise, and steps in its log are short.
         best = evidence.profile(point.log_length, point.log_lam)
@@ -889,10 +891,17 @@ def scoring(
 class _Parts:
     """Exact evidence of some rows; for many rows the sum of the evidences of disjoint parts."""
 
-    def __init__(self, data: _Data, family: str, rows: np.ndarray, whole: int, part: int) -> None:
+    def __init__(
+        self,
+        data: _Data,
+        family: str,
+        rows: np.ndarray,
+        whole: int,
+        part: int,
+        memory: list[np.ndarray] | None = None,
+    ) -> None:
         single = len(rows) <= whole
         parts = np.array_split(rows, 1 if single else max(2, len(rows) // part))
-        memory: list[np.ndarray] = []
         self.parts = [
             ExactEvidence(
                 data.X[part],
