@@ -69,9 +69,7 @@ def stacking_weights(
     pseudo = np.zeros(members)
     pseudo[0] = prior
     for _ in range(_STEPS):
-        share = density * weight
-        share /= np.sum(share, axis=1, keepdims=True)
-        new = count @ share + pseudo
+        new = weight * ((count / (density @ weight)) @ density) + pseudo
         new /= np.sum(new)
         done = np.max(np.abs(new - weight)) < _TOL
         weight = new
