@@ -45,7 +45,7 @@ from scipy.special import expit
 from .._array import Array, asarray_like, namespace, to_device_of, to_numpy
 from .._warn import suggestion
 from ..rows.spread import Spread, gamma_in_range
-from .rough import BoundAdditive, BoundLaplacian, sum_of_products
+from .rough import BoundAdditive, BoundLaplacian, row_blocks, sum_of_products
 
 _WIDTHS = ("auto", "scale", "median", "evidence", "ard")
 FAMILIES = ("rbf", "matern52", "matern32", "matern12", "rq")
@@ -207,7 +207,8 @@ class BoundStationary:
         """
         K = self._distances(X, None if out is None else out[0])
         D = self._xp.empty_like(K) if out is None else out[1]
-        self._formula(K, D, self._xp, D)
+        for rows, _ in row_blocks(K, K.shape[1]):
+            self._formula(K[rows], D[rows], self._xp, D[rows])
         return K, D
 
     def length_derivatives(
@@ -223,9 +224,9 @@ class BoundStationary:
 
         The sums are sum_ik W_ik (E_j)_ik; E_j U, of shape (n_rows, n_features, n_vectors); and
         E_j'V likewise, unless V is None. `W` is overwritten. Without X the rows are the centres,
-        and of W, which is symmetric, the lower triangle is read. The squares (x_j - z_j)^2 are
-        expanded, so that there is no array of n_rows x n_centres x n_features. `single` is for
-        rough kernels; that of a smooth one may be nearly singular.
+        and W is the lower triangle of a symmetric matrix, with zeros above it. The squares
+        (x_j - z_j)^2 are expanded, so that there is no array of n_rows x n_centres x n_features.
+        `single` is for rough kernels; that of a smooth one may be nearly singular.
         """
         _, D = parts
         A = self._B if X is None else (X - self._shift) * self._scale
@@ -348,7 +349,9 @@ class BoundSum:
         """
         K, D, R = parts
         xp = namespace(W)
-        share = sum_of_products(W, R - self.share * K, symmetric=X is None)
+        E = self.share * K
+        xp.subtract(R, E, out=E)
+        share = sum_of_products(W, E, symmetric=X is None)
         rough = self.rough.length_derivatives(W, X, U, V, (R,), single)
         smooth = self.smooth.length_derivatives(W, X, U, V, (K, D))
         at_rows = R @ U - self.share * (K @ U)

@@ -93,7 +93,7 @@ class BoundLaplacian:
         at_rows = asarray_like(K, np.zeros((n_lengths, len(K), q)))
         at_centres = asarray_like(K, np.zeros((n_lengths, len(self._B), q)))
         A = self._B if X is None else self._scaled(X)
-        blocks = _lower_blocks(len(K)) if X is None else _row_blocks(A, len(self._B))
+        blocks = _lower_blocks(len(K)) if X is None else row_blocks(A, len(self._B))
         kind = np.float32 if single else None
         slopes = self._slopes(A, kind)
         U = U if kind is None else U.astype(kind)
@@ -165,7 +165,7 @@ class BoundAdditive(BoundLaplacian):
 
     def _fill(self, U: Array, A: Array, B: Array) -> Array:
         factors = _Factors(A, B, self._weight)
-        for rows, columns in _row_blocks(A, len(B)):
+        for rows, columns in row_blocks(A, len(B)):
             block = U[rows]
             block[...] = float(np.prod(1.0 / (1.0 + self._weight)))
             for factor in factors(rows, columns):
@@ -309,7 +309,7 @@ class _AdditiveSlopes(_Slopes):
 
 
 def sum_of_products(W: Array, E: Array, symmetric: bool) -> float:
-    """Return sum_ik W_ik E_ik; of symmetric matrices the lower triangle of W is read."""
+    """Return sum_ik W_ik E_ik; of a symmetric matrix W is the lower triangle."""
     if not symmetric:
         return float(W.ravel() @ E.ravel())
     blocks = _lower_blocks(len(W))
@@ -321,9 +321,8 @@ def _doubled(
 ) -> np.ndarray:
     """Return a block of a lower triangle; what is left of the diagonal stands for two."""
     block = np.multiply(W[rows, columns], 2.0, dtype=W.dtype if kind is None else kind)
-    corner = block[:, rows]
-    corner[...] = np.tril(corner)
-    corner.flat[:: len(corner) + 1] *= 0.5
+    diagonal = np.einsum("ii->i", block[:, rows])
+    diagonal *= 0.5
     return block
 
 
@@ -340,7 +339,7 @@ def _shape(rows: slice, columns: slice) -> tuple[int, int]:
     return rows.stop - rows.start, columns.stop - columns.start
 
 
-def _row_blocks(A: Array, n_columns: int) -> Iterator[_Block]:
+def row_blocks(A: Array, n_columns: int) -> Iterator[_Block]:
     """Yield blocks of rows with all columns; on a device there is one."""
     step = len(A) if is_torch(A) else max(1, _IN_CACHE // (8 * max(1, n_columns)))
     for first in range(0, len(A), max(1, step)):
