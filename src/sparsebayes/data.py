@@ -110,11 +110,14 @@ class Data:
         return mean, np.average(np.square(self.y - mean), axis=0, weights=self.weight)
 
     @property
-    def likelihood_weight(self) -> np.ndarray | None:
+    def row_weight(self) -> np.ndarray:
         """Weight of each row in a Gaussian likelihood: its count times its precision."""
-        if self.precision is None:
-            return self.weight
-        return self.counts * self.precision
+        return self.counts if self.precision is None else self.counts * self.precision
+
+    @property
+    def likelihood_weight(self) -> np.ndarray | None:
+        """The same weights; None where all are 1."""
+        return None if self.weight is None and self.precision is None else self.row_weight
 
     @property
     def used(self) -> np.ndarray:

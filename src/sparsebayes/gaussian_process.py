@@ -298,7 +298,7 @@ def local_fit(
     data = problem.rows.loaded()
     scale, rows = problem.units.target, data.used
     X, y = np.asarray(data.X), data.y
-    weight = data.counts if data.likelihood_weight is None else data.likelihood_weight
+    weight = data.row_weight
     precision = None if data.precision is None else data.precision[rows]
     if len(rows) < data.n_rows:
         X, y, weight = X[rows], y[rows], weight[rows]

@@ -97,7 +97,7 @@ def _effects(fit: Fit, data: Data, columns: np.ndarray) -> tuple[SharedEffect, .
     kernel, noise, used = fit.kernel.kernel, fit.kernel.noise_to_signal, data.used
     if kernel is None or not fit.kernel.learnt or not noise > 0.0:
         return ()
-    weight = data.counts if data.likelihood_weight is None else data.likelihood_weight
+    weight = data.row_weight
     return shared_effects(kernel, data.X[used], data.y[used], weight[used], noise, columns)
 
 

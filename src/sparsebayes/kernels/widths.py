@@ -898,7 +898,7 @@ class _Parts:
         rows: np.ndarray,
         whole: int,
         part: int,
-        memory: list[np.ndarray] | None = None,
+        memory: list[np.ndarray],
     ) -> None:
         single = len(rows) <= whole
         parts = np.array_split(rows, 1 if single else max(2, len(rows) // part))
