@@ -53,6 +53,7 @@ from .solvers.run import (
 
 COMPARED_ROWS = 1000  # rows on which kernels are compared, and probabilities calibrated
 _FOLD_TOLERANCE = 10.0  # that of a fold, over that of the fit
+_LIGHT_FOLD = 1e-3  # share of the observations up to which a fold says nothing about calibration
 _ROWS_PER_LENGTH = 5  # rows for each length scale below which folds learn them again
 # Nats for the precision of a function. With none, one width and forty functions were chosen for 300
 # noisy labels (a log-loss of .6 in place of .4); with one, one width on a split of energy (.076 in
@@ -75,9 +76,12 @@ class LabelProblem(CandidateProblem):
     ----------
     n_classes : int
         Number of classes.
+    whole : LabelFit, optional
+        In a fold, the fit of all rows, from whose hyperparameters a search may start.
     """
 
     n_classes: int = 2
+    whole: LabelFit | None = None
 
     @property
     def positive(self) -> list[int]:
@@ -544,7 +548,7 @@ def fit_labels(method: LabelMethod, problem: LabelProblem) -> LabelFit:
         folds = fold_predictions(lambda p: refit(_with_kernel(method, p)), compared, more=False)
     else:
         # What the kernel has learnt in the fit, such as variances, is held in the folds.
-        folds = fold_predictions(refit, replace(compared, kernel=fit.kernel))
+        folds = fold_predictions(refit, replace(compared, kernel=fit.kernel, whole=fit))
         optimism = fold_optimism(fit.kernel, compared.n_observations / problem.n_observations)
     fit = with_reversion(_calibrated(fit, problem, folds, optimism), problem, folds)
     fit = replace(fit, notes=(*fit.notes, *few_rows_notes(problem)))
@@ -668,7 +672,8 @@ def fold_predictions(
 ) -> LabelPredictions | None:
     """Return the cross-validated scores of the observations; None where no class has two.
 
-    There are five folds, or twice as many of few replicated inputs if `more` may be fitted.
+    There are five folds, or twice as many of few replicated inputs if `more` may be fitted. One of
+    light rows alone is not fitted.
 
     Leave-one-out predictions of one posterior compare kernels well, but the row that is left out
     had a part in the choice of the functions: on digits they claim a log-loss of .017 where it is
@@ -691,7 +696,7 @@ def fold_predictions(
     parts = []
     for held_out in folds.held_out:
         test = np.flatnonzero(held_out > 0.0)
-        if len(test) == 0:
+        if np.sum(held_out) <= _LIGHT_FOLD * np.sum(folds.weight):
             continue
         weight = folds.weight - held_out
         train = np.flatnonzero(weight > 0.0)

@@ -31,22 +31,53 @@ def test_finds_the_group_and_the_weights():
     assert model.transform(X).shape == (300, 3)
 
 
-def test_folds_whose_sites_cycle_end_early(monkeypatch):
-    rng = np.random.default_rng(2)
-    X = rng.standard_normal((20, 20))[rng.integers(20, size=40)]
-    y = X[:, 0] + X[:, 1] + 0.2 * rng.standard_normal(40) > 0
+def _recorded_runs(monkeypatch):
+    """Return a list to which every run of EP is added."""
     runs, run = [], group_classifier.run
     monkeypatch.setattr(
         group_classifier,
         "run",
         lambda *args, **options: runs.append(run(*args, **options)) or runs[-1],
     )
+    return runs
+
+
+def test_folds_whose_sites_cycle_end_early(monkeypatch):
+    rng = np.random.default_rng(8)
+    X = rng.standard_normal((20, 20))[rng.integers(20, size=40)]
+    y = X[:, 0] + X[:, 1] + 0.2 * rng.standard_normal(40) > 0
+    runs = _recorded_runs(monkeypatch)
     with pytest.warns(ConvergenceWarning, match="cycling"):
         model = GroupSpikeSlabClassifier().fit(X, y, 10.0 ** rng.uniform(-8, 8, 40))
     assert runs[0].n_iter == model.n_iter_ > 300
     assert len(runs) > 5
-    assert max(fold.n_iter for fold in runs[1:]) < 100
+    assert max(fold.n_iter for fold in runs[1:]) < 30  # that of all rows has cycled before
     assert np.all(np.isfinite(model.predict_proba(X)))
+
+
+def test_folds_start_from_the_hyperparameters_of_all_rows(monkeypatch):
+    X, y, groups = _labels(0, n=60)
+    runs = _recorded_runs(monkeypatch)
+    GroupSpikeSlabClassifier(groups).fit(X, y)
+    assert len(runs) == 6
+    for fold in runs[1:]:
+        for name in ("inclusion_prior", "slab_variance"):
+            assert fold.history[name][0] == pytest.approx(runs[0].history[name][-1])
+    assert np.mean([fold.n_iter for fold in runs[1:]]) < runs[0].n_iter  # 52 if they start afresh
+
+
+def test_two_rows_of_nearly_all_the_weight_do_not_make_columns_alike(monkeypatch):
+    found, find_clusters = [], group_classifier.find_clusters
+    monkeypatch.setattr(
+        group_classifier,
+        "find_clusters",
+        lambda *args: found.append(find_clusters(*args)) or found[-1],
+    )
+    rng = np.random.default_rng(0)
+    X, weight = rng.standard_normal((40, 6)), np.append(np.ones(38), [1e6, 1e6])
+    with pytest.warns(ConvergenceWarning):
+        GroupSpikeSlabClassifier(max_iter=3).fit(X, X[:, 0] > 0, weight)
+    np.testing.assert_array_equal(found[0], np.arange(6))
 
 
 def test_probabilities_are_calibrated():

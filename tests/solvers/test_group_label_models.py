@@ -8,6 +8,7 @@ from scipy.special import log_ndtr, logsumexp
 
 from sparsebayes.designs import DenseDesign
 from sparsebayes.solvers import run
+from sparsebayes.solvers.group import label_models
 from sparsebayes.solvers.group.enumeration import enumerate_undecided_groups
 from sparsebayes.solvers.group.label_models import LabelModels, LabelRows
 from sparsebayes.solvers.group.probit import ProbitGroupEP, log_likelihood_constant
@@ -90,3 +91,17 @@ def test_sum_over_models_of_labels_is_close_to_simulation(seed):
     total = logsumexp(exact)
     assert found.posterior.log_evidence == pytest.approx(total, abs=0.15)
     np.testing.assert_allclose(found.inclusion, np.exp(exact - total) @ models, atol=0.05)
+
+
+def test_rows_of_large_weight_settle_in_a_few_sweeps(monkeypatch):
+    rng = np.random.default_rng(3)
+    X, weight = rng.standard_normal((40, 8)), 10.0 ** rng.uniform(-4, 6, 40)
+    t = np.sign(X[:, 0] + rng.standard_normal(40))
+    copies, power = np.maximum(weight, 1.0), np.minimum(weight, 1.0)
+    rows = LabelRows(X, t, copies, power, 0.5 * power, 0.5 * power * t)
+    sweeps, tilted = [], label_models.tilted
+    monkeypatch.setattr(label_models, "tilted", lambda *args: sweeps.append(1) or tilted(*args))
+    models = LabelModels(rows, X, np.empty((40, 0)), np.zeros(40), np.arange(8), np.ones(8))
+    evidence = models.log_evidence(np.ones((1, 8), dtype=bool))
+    assert len(sweeps) < 22  # 28 with damping that grows stronger whatever the evidence does
+    assert evidence[0] == pytest.approx(-1124.665, abs=0.01)  # of 400 sweeps

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
 
 from ..class_probabilities import Probit
@@ -13,6 +14,7 @@ from ..designs import ColumnBasis, DenseDesign
 from ..designs.candidates import one_scale
 from ..fitting import Note
 from ..labels import LabelFit, LabelProblem, joined_runs
+from ..posterior import Posterior
 from ..solvers.group.clusters import find_clusters
 from ..solvers.group.enumeration import Enumeration, enumerate_undecided_groups
 from ..solvers.group.hyperprior import Hyperprior
@@ -42,9 +44,10 @@ _INTERCEPT_VARIANCE = 100.0  # wide against the unit noise of the probit
 # at two checks, after the first steps, in which a high inclusion prior lets too many groups in.
 _FIRST_CHECK, _CHECK = 60, 20
 _LIGHT = 1e-5  # of a label, or of all labels if that is less: weight of all rows that are left out
+_FOLD_LIGHT = 1e-2  # the same in a fold, where no evidence is known to more
 _LEAST_CHANGE = 1e-3  # of the evidence of a model, at which its row sites have been fitted
 _FOLD_STEPS = 200  # of EP in a fold; sites that have not settled by then cycle
-_FOLD_ROUNDS = 3  # of EP in a fold in which no sites have settled, after which they cycle
+_FOLD_ROUNDS = 3  # of EP in which no sites have settled, after which those of a fold cycle; then 1
 _START_VARIANCE = 4.0  # of the latent function under the prior that learning starts from
 
 
@@ -76,6 +79,29 @@ class CentredColumns:
         return len(columns) + self.intercept
 
 
+class _Start(NamedTuple):
+    """What the run of a class starts from: in a fold the end of that of all rows.
+
+    The hyperparameters of a fold are close to those of all rows, and learning ends near them in a
+    third of the steps. Its sites start afresh: those of all rows know the labels left out.
+    """
+
+    inclusion_prior: float | None = None  # that is learnt; None for that of a first search
+    slab_variance: float | None = None  # likewise, in units of X
+    large: bool = True  # whether other clusters than those of copies may be large
+    rounds: int = _FOLD_ROUNDS
+
+    @classmethod
+    def after(cls, state: State, scale: float, large: bool) -> _Start:
+        """Return the start of a fold from the state in which a run has ended."""
+        rounds = 1 if _cycles(state, _FOLD_ROUNDS) else _FOLD_ROUNDS
+        free = np.flatnonzero(~state.sites.always)
+        if len(free) == 0:
+            return cls(large=large, rounds=rounds)
+        odds, slab = state.sites.prior_log_odds[free[0]], state.sites.slab_variance[free[0]]
+        return cls(float(expit(odds)), float(slab) * scale**2, large, rounds)
+
+
 class _ClusterWatch:
     """A callback that ends a run whose clusters keep having more groups in than are allowed.
 
@@ -98,18 +124,18 @@ class _ClusterWatch:
         return stopped or self.exceeded
 
 
-def _until_cycle(callback: StepCallback[State] | None) -> StepCallback[State]:
+def _until_cycle(callback: StepCallback[State] | None, rounds: int) -> StepCallback[State]:
     """Return a callback that ends a run of a fold as soon as its sites cycle."""
 
     def end(iteration: int, info: Any, state: State) -> bool:
         stopped = callback is not None and bool(callback(iteration, info, state))
-        return stopped or _cycles(state)
+        return stopped or _cycles(state, rounds)
 
     return end
 
 
-def _cycles(state: State) -> bool:
-    return state.learning.rounds_without_progress >= _FOLD_ROUNDS
+def _cycles(state: State, rounds: int) -> bool:
+    return state.learning.rounds_without_progress >= rounds
 
 
 class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
@@ -202,7 +228,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         X, groups, codes = problem.X, selectable_groups(self), problem.codes
         weight = None if problem.rows.weight is None else problem.rows.counts[problem.rows.used]
         if weight is not None:
-            heavy = _heavy_rows(weight)
+            heavy = _heavy_rows(weight, _FOLD_LIGHT if problem.purpose == "fold" else _LIGHT)
             X, codes, weight = X[heavy], codes[heavy], weight[heavy]
         means = np.zeros(self.n_features_in_)
         if problem.fit_intercept:
@@ -219,45 +245,30 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
             limit = min(limit, _FOLD_STEPS)
         runs: list[Result] = []
         enumerated: list[Enumeration] = []
+        starts = _starts(problem)
         with problem.progress(limit * len(problem.positive)) as progress:
-            callback = _until_cycle(progress) if problem.purpose == "fold" else progress
-            for c in problem.positive:
-                t = np.where(codes == c, 1.0, -1.0)
-                solver = self._solver(groups, basis, design, weight, t, tol)
-                watch = _ClusterWatch(callback)
+            for i, c in enumerate(problem.positive):
+                t, start, most = np.where(codes == c, 1.0, -1.0), starts[i], self.max_joint_groups
+                folded = problem.purpose == "fold"
+                callback = _until_cycle(progress, start.rounds) if folded else progress
+                solver = self._solver(groups, basis, design, weight, t, tol, start)
+                watch = _ClusterWatch(callback) if start.large else callback
                 result = run(solver, design, t, max_iter=limit, callback=watch)
-                if watch.exceeded or result.state.sites.exceeds_cluster_limit:
-                    solver = self._solver(groups, basis, design, weight, t, tol, large=False)
+                if start.large and result.state.sites.exceeds_cluster_limit:
+                    start = start._replace(large=False)
+                    solver = self._solver(groups, basis, design, weight, t, tol, start)
                     result = run(solver, design, t, max_iter=limit, callback=callback)
-                state, most = result.state, int(self.max_joint_groups)
-                if problem.purpose == "fold" and _cycles(state):
+                if folded and _cycles(result.state, start.rounds):
                     most = 0  # models around sites that mean little
+                starts[i] = _Start.after(result.state, basis.scale, start.large)
                 runs.append(problem.within_budget(result))
-                enumerated.append(
-                    enumerate_undecided_groups(
-                        state.form,
-                        state.sites,
-                        state.marginals,
-                        solver.posterior(state, design, t),
-                        most,
-                        precision=state.copies * state.tau,
-                        log_constant=log_likelihood_constant(state, t),
-                        target=state.eta / state.tau,
-                        rows=LabelRows(
-                            state.form.X,
-                            t,
-                            state.copies,
-                            state.power,
-                            state.tau,
-                            state.eta,
-                            max(_LEAST_CHANGE, 10.0 * tol),
-                        ),
-                    )
-                )
+                posterior = solver.posterior(result.state, design, t)
+                enumerated.append(_enumerate(result.state, posterior, t, int(most), tol))
         weighed = None  # of one model alone
         if len(runs) == 1:
             weighed = weighed_models(groups, enumerated[0].models, design.columns)
-        return _group_fit(problem, groups, basis, runs, enumerated, weighed)
+        fit = _group_fit(problem, groups, basis, runs, enumerated, weighed)
+        return replace(fit, extra={**fit.extra, "starts": [tuple(start) for start in starts]})
 
     def _solver(
         self,
@@ -267,7 +278,7 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         weight: np.ndarray | None,
         t: np.ndarray,
         tol: float,
-        large: bool = True,
+        start: _Start,
     ) -> ProbitGroupEP:
         G, d = len(groups), len(groups.group_of)
         n_rows = float(design.n_rows if weight is None else np.sum(weight))
@@ -279,10 +290,14 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         )
         if v0 is not None:
             v0 = v0 / basis.scale**2
-        if p0 is None:
+        if p0 is None and start.inclusion_prior is not None:
+            p0 = start.inclusion_prior
+        elif p0 is None:
             margin = 0.5 / G
             p0 = float(np.clip(0.25 * n_rows / d, margin, max(0.5, margin)))
-        if v0 is None:
+        if v0 is None and start.slab_variance is not None:
+            v0 = start.slab_variance / basis.scale**2
+        elif v0 is None:
             # A row that weighs next to nothing counts too: a row of nearly all the weight is the
             # mean of the rows, from which the columns do not vary.
             spread = rows if weight is None else design.weighted(np.maximum(weight, 1.0))
@@ -291,7 +306,10 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         p0, v0 = with_always(groups, rows, p0, v0, n_rows)
         group_of, clusters = groups.group_of, None
         if self.sites == "group":
-            clusters = find_clusters(rows, t, group_of, large, groups.always)
+            # However much a row counts for, it is one in which columns may differ: of two rows of
+            # nearly all the weight all columns would be alike.
+            once = design if weight is None else design.weighted(np.minimum(weight, 1.0))
+            clusters = find_clusters(once, t, group_of, start.large, groups.always)
         if self.fit_intercept:
             # The intercept is one more group that is always in.
             group_of = np.append(group_of, G)
@@ -325,11 +343,36 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         return super().decision_function(X)
 
 
-def _heavy_rows(weight: np.ndarray) -> np.ndarray:
-    """Return the rows without the lightest ones, which weigh nearly nothing together."""
+def _starts(problem: LabelProblem) -> list[_Start]:
+    """Return the start of the run of each class."""
+    if problem.whole is None or len(problem.whole.posteriors) != len(problem.positive):
+        return [_Start() for _ in problem.positive]
+    return [_Start(*start) for start in problem.whole.extra["starts"]]
+
+
+def _enumerate(
+    state: State, posterior: Posterior, t: np.ndarray, most: int, tol: float
+) -> Enumeration:
+    """Return the posterior of a class, with the undecided groups enumerated."""
+    change = max(_LEAST_CHANGE, 10.0 * tol)
+    return enumerate_undecided_groups(
+        state.form,
+        state.sites,
+        state.marginals,
+        posterior,
+        most,
+        precision=state.copies * state.tau,
+        log_constant=log_likelihood_constant(state, t),
+        target=state.eta / state.tau,
+        rows=LabelRows(state.form.X, t, state.copies, state.power, state.tau, state.eta, change),
+    )
+
+
+def _heavy_rows(weight: np.ndarray, light: float) -> np.ndarray:
+    """Return the rows without the lightest, which weigh `light` of a label, or of all, together."""
     order = np.argsort(weight, kind="stable")
     total = np.cumsum(weight[order])
-    return np.sort(order[total > _LIGHT * min(1.0, float(total[-1]))])
+    return np.sort(order[total > light * min(1.0, float(total[-1]))])
 
 
 def _group_fit(

@@ -32,7 +32,8 @@ from .probit import matched_site, tilted
 _SWEEPS = 40  # at most
 _CHANGE = 1e-3  # of the log evidence, at which a fit has ended, unless `LabelRows` has another
 _DIGITS = 1e-7  # of the log evidence, likewise: weights of 1e8 labels make it as uncertain
-_DAMPING, _DECAY, _LEAST_DAMPING = 0.9, 0.97, 0.2
+_DAMPING, _LEAST_DAMPING = 0.9, 0.2
+_FALLEN, _RISEN = 0.7, 1.1  # factors on the damping of a model whose evidence has fallen, or risen
 _SMALLEST_TAU = 1e-10  # precision of a row site
 _SMALLEST_VARIANCE = 1e-10  # of a latent value, against the unit noise
 _DROP = 9.0  # nats below the heaviest model at which a model takes no part
@@ -243,7 +244,7 @@ class LabelModels:
         """EP of the row sites for f = offset + Phi u, u ~ N(0, I), for each model by itself."""
         t, copies, power, offset = self.rows.t, self.rows.copies, self.rows.power, self.offset
         fits = [_Fit(x, y, -np.inf) for x, y in zip(tau, eta, strict=True)]
-        running, xi = np.arange(len(fits)), _DAMPING
+        running, xi = np.arange(len(fits)), np.full((len(fits), 1), _DAMPING)
         for _ in range(_SWEEPS):
             PhiT = np.swapaxes(Phi, 1, 2)
             A = (PhiT * (copies * tau)[:, None]) @ Phi
@@ -268,8 +269,9 @@ class LabelModels:
             if not np.any(goes_on):
                 break
             new_tau, new_eta = matched_site(m, v, t * d1, d2, power)
+            xi = xi * np.where(total < last, _FALLEN, _RISEN)[:, None]
+            xi = np.clip(xi, _LEAST_DAMPING, _DAMPING)
             tau = np.maximum(tau + xi * (new_tau - tau), _SMALLEST_TAU * power)[goes_on]
             eta = (eta + xi * (new_eta - eta))[goes_on]
-            Phi, running = Phi[goes_on], running[goes_on]
-            xi = max(xi * _DECAY, _LEAST_DAMPING)
+            Phi, running, xi = Phi[goes_on], running[goes_on], xi[goes_on]
         return fits
