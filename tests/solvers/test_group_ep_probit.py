@@ -200,3 +200,13 @@ def test_a_part_of_a_label_far_from_zero_has_the_moments_of_a_tail_or_of_nothing
     at = -1e5 * (1.0 + power * v)
     near, far = tilted(0.9999999 * at, v, power), tilted(1.0000001 * at, v, power)
     np.testing.assert_allclose(near, far, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_part_of_a_label_under_a_cavity_narrower_than_its_digits_is_taken_at_its_mean():
+    m = np.array([10.9, 1.0, 0.0, -3.0, -30.0])
+    log_Z, d1, d2 = tilted(m, np.full(5, 1e-300), np.full(5, 0.2))
+    ratio = np.exp(-0.5 * m**2 - log_ndtr(m)) / np.sqrt(2.0 * np.pi)
+    np.testing.assert_allclose(log_Z, 0.2 * log_ndtr(m), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(d1, 0.2 * ratio, rtol=1e-9)
+    np.testing.assert_allclose(d2, -0.2 * ratio * (m + ratio), rtol=1e-9)

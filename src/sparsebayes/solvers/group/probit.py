@@ -372,7 +372,8 @@ def _by_quadrature(
     """Compute `tilted` for powers below one; see the module docstring.
 
     Where log Phi is that of a Gaussian tail the integral is known, and where the label is certain
-    it is that of any larger m: nodes around a large m would be equal in float64.
+    it is that of any larger m: nodes around a large m would be equal in float64. Nodes are measured
+    from the mode, and the mode from m: in a narrow cavity they differ by less than the digits of m.
     """
     tail = 1.0 + a * v
     far, peak = m < _FAR * tail, m / tail
@@ -383,16 +384,19 @@ def _by_quadrature(
         -a / tail,
     )
     m = np.clip(m, _FAR * tail, _CERTAIN * (1.0 + np.sqrt(v)))
-    mode, bend = _tilted_mode(m, v, a)
+    shift, bend = _tilted_mode(m, v, a)
+    mode = m + shift
     low, high = _tilted_range(m, v, a, mode, bend)
     # Panels that end at the mode, and where Phi changes from a Gaussian tail to a constant.
-    ends = np.sort([low, np.clip(-_ENDS, low, high), mode, np.clip(_ENDS, low, high), high], axis=0)
+    bends = np.clip([-_ENDS - mode, 0.0 * mode, _ENDS - mode], low, high)
+    ends = np.sort([low, *bends, high], axis=0)
     nodes, weights = _rule()
     half = 0.5 * np.diff(ends, axis=0)[:, None]
-    f = (ends[:-1, None] + half * (1.0 + nodes[:, None])).reshape(-1, len(m))
+    from_mode = (ends[:-1, None] + half * (1.0 + nodes[:, None])).reshape(-1, len(m))
+    f, from_mean = mode + from_mode, shift + from_mode
     w = (half * weights[:, None]).reshape(-1, len(m))
     ratio = _mills(f)
-    log_density = a * _log_phi(f, ratio) - 0.5 * (f - m) ** 2 / v
+    log_density = a * _log_phi(f, ratio) - 0.5 * from_mean**2 / v
     top = log_density.max(axis=0)
     w *= np.exp(log_density - top)
     total = w.sum(axis=0)
@@ -400,7 +404,7 @@ def _by_quadrature(
     # Two forms of the derivatives: the moments of f differ little from those of the cavity where
     # the label tells little, and terms of l cancel where it tells much.
     little = a * v < 1.0
-    first = np.where(little, a * ratio, (f - m) / v)
+    first = np.where(little, a * ratio, from_mean / v)
     second = np.where(little, -a * _curvature(f, ratio), -1.0 / v)
     d1 = np.sum(w * first, axis=0)
     d2 = np.sum(w * (second + (first - d1) ** 2), axis=0)
@@ -409,33 +413,33 @@ def _by_quadrature(
 
 
 def _tilted_mode(m: np.ndarray, v: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mode of Phi(f)^a N(f; m, v), and the curvature of its logarithm there."""
-    mode = m.copy()
+    """Return the mode of Phi(f)^a N(f; m, v), less m, and the curvature of its logarithm there."""
+    shift = np.zeros_like(m)
     for _ in range(_NEWTON):  # from the left of a convex, falling derivative: monotone
-        ratio = _mills(mode)
-        slope, bend = a * ratio - (mode - m) / v, a * _curvature(mode, ratio) + 1.0 / v
-        mode = mode + slope / bend
+        ratio = _mills(m + shift)
+        slope, bend = a * ratio - shift / v, a * _curvature(m + shift, ratio) + 1.0 / v
+        shift = shift + slope / bend
         if np.all(slope**2 < _AT_MODE * bend):
             break
-    return mode, bend
+    return shift, bend
 
 
 def _tilted_range(
     m: np.ndarray, v: np.ndarray, a: np.ndarray, mode: np.ndarray, bend: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return points on both sides of the mode at which the density has fallen by `_DROP` nats.
+    """Return how far on both sides of the mode the density has fallen by `_DROP` nats.
 
     The curvature of -log Phi falls from 1 to 0, and is at least 1 - 2/pi on the left of zero. So
     the density falls on the left as a Gaussian of the curvature at the mode, or of that at zero
     from there on; on the right as one of curvature 1/v, with the slope that it has at any point.
     """
     at_zero = np.sqrt(2.0 * _DROP / ((1.0 - 2.0 / np.pi) * a + 1.0 / v))
-    low = mode - np.minimum(np.sqrt(2.0 * _DROP / bend), np.maximum(mode, 0.0) + at_zero)
+    low = -np.minimum(np.sqrt(2.0 * _DROP / bend), np.maximum(mode, 0.0) + at_zero)
     point = np.maximum(mode, 0.0) + 1.0
     slope = np.maximum((point - m) / v - a * _mills(point), 0.0)
     tangent = point - mode + 2.0 * _DROP / (slope + np.hypot(slope, np.sqrt(2.0 * _DROP / v)))
     reach = np.minimum(np.sqrt(2.0 * _DROP * v), tangent)
-    return low, mode + np.where(mode + at_zero < 0.0, np.minimum(reach, at_zero), reach)
+    return low, np.where(mode + at_zero < 0.0, np.minimum(reach, at_zero), reach)
 
 
 def log_evidence(state: State, t: np.ndarray) -> float:
