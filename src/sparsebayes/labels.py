@@ -670,7 +670,7 @@ def kernel_score(refit: Refit, problem: LabelProblem, selects: bool = True) -> f
 def fold_predictions(
     refit: Refit, problem: LabelProblem, more: bool = True
 ) -> LabelPredictions | None:
-    """Return the cross-validated scores of the observations; None where no class has two.
+    """Return the cross-validated scores of the observations; None where no fold says anything.
 
     There are five folds, or twice as many of few replicated inputs if `more` may be fitted. One of
     light rows alone is not fitted.
@@ -711,6 +711,8 @@ def fold_predictions(
             blocks = ((part, new[part]) for part in row_slices(len(test), fit.block_rows))
             z[:] = fit.scores(blocks, len(test), np.float64)
         parts.append((z, codes[test], held_out[test], folds.rows[test]))
+    if not parts:
+        return None
     return LabelPredictions(*(np.concatenate(field) for field in zip(*parts, strict=True)))
 
 

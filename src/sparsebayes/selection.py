@@ -538,8 +538,9 @@ def _judged_residual(path: FittedPath, model: PathModel, data: Data) -> Residual
     if process is None or len(model.lam) >= path.n_rows:
         return process
     X, y, scale = data.X[rows], data.y[rows], path.target_scale
-    weight = data.row_weight
-    noise = model.posterior.noise_variance * scale * scale / weight[rows, None]
+    with np.errstate(over="ignore"):  # of rows that weigh next to nothing
+        noise = model.posterior.noise_variance * scale * scale / data.row_weight[rows, None]
+    noise = np.minimum(noise, 0.1 * np.finfo(np.float64).max)
     Phi = path.path.design.basis(np.arange(len(model.lam)))(X)
     residuals = y - replace(model.posterior, offset=path.offset).at(Phi) * scale
     centres = np.searchsorted(rows, path.active[: len(model.lam)])
@@ -596,8 +597,7 @@ def _validated_terms(problem: Problem, settings: PathSettings) -> int:
     trial = problem.trial(data=part, candidates=candidates)
     path = search(trial, replace(settings, cut=False, gp=False)).path
     errors = (path.predictions(held_out) - data.y[out, None]) ** 2
-    weight = data.row_weight
-    return int(np.argmin(np.average(errors, axis=0, weights=weight[out])))
+    return int(np.argmin(np.average(errors, axis=0, weights=data.row_weight[out])))
 
 
 # Properties of designs.

@@ -868,7 +868,7 @@ def scoring(
         matrix = information + np.diag(damping)
         while True:
             step = np.zeros_like(x)
-            step[free] = np.linalg.solve(matrix[np.ix_(free, free)], slope[free])
+            step[free] = _solve(matrix[np.ix_(free, free)], slope[free])
             step *= min(1.0, _LONGEST_STEP / np.max(np.abs(step), initial=_LONGEST_STEP))
             new = np.clip(x + step, low, high)
             cut, step = free & (new != x + step), new - x
@@ -886,6 +886,14 @@ def scoring(
         factor = 0.2 if good > 0.75 else 1.0 if good > 0.25 else 3.0 if gain > 0.0 else 10.0
         damping = factor * damping
     return x, value
+
+
+def _solve(A: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return A^-1 b, or the shortest solution where A is singular."""
+    try:
+        return np.linalg.solve(A, b)
+    except np.linalg.LinAlgError:
+        return np.linalg.lstsq(A, b)[0]
 
 
 class _Parts:
