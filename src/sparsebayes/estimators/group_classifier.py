@@ -45,6 +45,9 @@ _INTERCEPT_VARIANCE = 100.0  # wide against the unit noise of the probit
 _FIRST_CHECK, _CHECK = 60, 20
 _LIGHT = 1e-5  # of a label, or of all labels if that is less: weight of all rows that are left out
 _FOLD_LIGHT = 1e-2  # the same in a fold, where no evidence is known to more
+# Labels of a row from which on columns are compared with at most weight one for each row: of two
+# rows of nearly all the weight all columns would be alike.
+_MANY = 10.0
 _LEAST_CHANGE = 1e-3  # of the evidence of a model, at which its row sites have been fitted
 _FOLD_STEPS = 200  # of EP in a fold; sites that have not settled by then cycle
 _FOLD_ROUNDS = 3  # of EP in which no sites have settled, after which those of a fold cycle; then 1
@@ -306,10 +309,10 @@ class GroupSpikeSlabClassifier(GroupSelectorMixin, SparseClassifier):
         p0, v0 = with_always(groups, rows, p0, v0, n_rows)
         group_of, clusters = groups.group_of, None
         if self.sites == "group":
-            # However much a row counts for, it is one in which columns may differ: of two rows of
-            # nearly all the weight all columns would be alike.
-            once = design if weight is None else design.weighted(np.minimum(weight, 1.0))
-            clusters = find_clusters(once, t, group_of, start.large, groups.always)
+            compared = rows
+            if weight is not None and np.max(weight) > _MANY:
+                compared = design.weighted(np.minimum(weight, 1.0))
+            clusters = find_clusters(compared, t, group_of, start.large, groups.always)
         if self.fit_intercept:
             # The intercept is one more group that is always in.
             group_of = np.append(group_of, G)
