@@ -457,3 +457,14 @@ def test_the_density_of_the_mixture_is_that_of_all_models():
     ).fit(X, y)
     exact = enumerate_density(X, y, groups, *known, X_new, y_new)
     np.testing.assert_allclose(model._predictive(X_new).log_density(y_new), exact, atol=1e-6)
+
+
+def test_a_noise_variance_that_ep_has_not_learnt_but_models_prefer_is_reported():
+    rng = np.random.default_rng(785338)
+    X = rng.standard_normal((20, 60))[rng.integers(6, size=20)]
+    f = np.sum(X[:, :2] / np.max(np.abs(X[:, :2]), axis=0), axis=1)
+    y = np.sin(3.0 * f) + 0.2 * rng.standard_normal(20)
+    # A tenth of tol moves the evidence by .4 nats.
+    with pytest.warns(ConvergenceWarning, match="at noise variances of weight"):
+        model = GroupSpikeSlabRegressor().fit(X, y)
+    assert not model.converged_

@@ -61,7 +61,7 @@ from .ep import log_likelihood_constant
 from .label_models import LabelModels, LabelRows
 from .marginals import BlockLikelihood, Form, Marginals
 from .models import ALL_MODELS, MOST_MODELS, Models, ModelSearch, ModelWeights, search_models
-from .noise_runs import NoiseRun
+from .noise_runs import BETTER, NoiseRun
 from .sites import SpikeSlabSites
 
 _UNDECIDED = 1e-4  # p (1 - p), and odds of an alternative, above which a group is enumerated
@@ -283,8 +283,12 @@ def _average_runs(
         log_weight.append(average.log_evidence + log_likelihood_constant(state) + at_node.log_prior)
     # A prior as wide as that of the three nodes of the hyperprior, whatever the number of runs.
     shift = runs[0].log_prior + np.log(3.0)
+    weights = np.array(log_weight) - shift
     noise, settled = np.array([r.state.sigma2 for r in runs]), np.array([r.settled for r in runs])
-    return merge_averages(averages, np.array(log_weight) - shift, noise, settled)
+    # EP has learnt the noise of the first run. If the sum over models prefers that of another one,
+    # it contradicts the evidence of EP there, and moves by nats with the last digits of the sites.
+    settled &= weights <= weights[0] + BETTER
+    return merge_averages(averages, weights, noise, settled)
 
 
 def _with_noise(posterior: Posterior, factor: float) -> Posterior:

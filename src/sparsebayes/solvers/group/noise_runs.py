@@ -26,7 +26,7 @@ from .ep import GroupEP, State, log_evidence
 _STEP = 1.8
 _MOST = 5  # nodes on either side of the mode, unless the last one is the best
 _FURTHEST = 20  # nodes even then
-_BETTER = 1.0  # nats above the mode from which a node takes its place
+BETTER = 1.0  # nats above the mode from which a node takes its place
 _NEGLIGIBLE = 5.0  # nats below the best at which no further node is needed
 _STEPS = 100  # of EP at a node
 _ROUGH = 1e-3  # tol at a node, one of several
@@ -141,6 +141,6 @@ def noise_runs(
             if value < best - _NEGLIGIBLE or (number >= _MOST and value < best):
                 break
     first = int(np.argmax(values))
-    if values[first] > values[0] + _BETTER:
+    if values[first] > values[0] + BETTER:
         runs.insert(0, runs.pop(first)._replace(settled=False))  # its noise is not learnt
     return runs
