@@ -47,7 +47,7 @@ _LIGHT = 1e-5  # of a label, or of all labels if that is less: weight of all row
 _FOLD_LIGHT = 1e-2  # the same in a fold, where no evidence is known to more
 # Labels of a row from which on columns are compared with at most weight one for each row: of two
 # rows of nearly all the weight all columns would be alike.
-_MANY = 10.0
+_MANY = 1000.0
 _LEAST_CHANGE = 1e-3  # of the evidence of a model, at which its row sites have been fitted
 _FOLD_STEPS = 200  # of EP in a fold; sites that have not settled by then cycle
 _FOLD_ROUNDS = 3  # of EP in which no sites have settled, after which those of a fold cycle; then 1
