@@ -814,3 +814,14 @@ def test_a_linear_effect_of_great_length_is_kept():
     useless = np.column_stack([X, rng.standard_normal((200, 2))])
     learnt = learn_widths(useless, y, family="matern52", sample_weight=weight, process="exact")
     assert learnt.gamma[1] > 0.0
+
+
+def test_scoring_takes_the_shortest_step_where_the_information_is_singular():
+    def function(x):
+        away = x[0] + x[1] - 1.0
+        return -0.5 * away**2, np.full(2, -away), np.ones((2, 2))
+
+    low, high = np.full(2, -4.0), np.full(2, 4.0)
+    x, value = scoring(function, np.zeros(2), low, high, np.zeros(2), 20, 1e-6)
+    np.testing.assert_allclose(x, 0.5, rtol=1e-9)
+    assert value == pytest.approx(0.0, abs=1e-12)

@@ -141,7 +141,7 @@ def _check_variances(data: Data, fit: Fit) -> None:
         largest = spread + (0.0 if beyond is None else beyond.amplitude)
         finite = np.all(np.isfinite(largest + fit.predictive_noise.level))
         if data.in_memory:
-            X = data.take(data.used[:_CHECKED])
+            X = data.take(np.arange(min(data.n_rows, _CHECKED)))
             X = np.asarray(X.toarray() if issparse(X) else to_numpy(X), dtype=np.float64)
             finite = finite and np.all(np.isfinite(fit.predictor.moments(X)[1]))
     if not finite:

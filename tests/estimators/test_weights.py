@@ -299,3 +299,21 @@ def test_a_target_too_small_for_its_noise_variance_is_fitted_without_a_warning_o
         warnings.simplefilter("error", RuntimeWarning)
         model.fit(X, y, np.array([1.1, 0.0, 1.5, 0.0]))
     assert np.all(np.isfinite(model.predict(X)))
+
+
+def test_labels_whose_folds_all_weigh_next_to_nothing_are_fitted():
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-1.0, 1.0, (4, 40)), np.array([0, 0, 1, 1])
+    weight = np.array([100.0, 1e-4, 1e-4, 1e-4])
+    model = sb.SparseGPClassifier().fit(X, y, weight)
+    assert np.all(np.isfinite(model.predict_proba(X)))
+
+
+def test_light_rows_of_a_large_target_have_noise_that_a_float_can_hold():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20, 2))
+    weight = 10.0 ** rng.uniform(-8.0, 8.0, 20)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        model = sb.ForwardRegressor("rbf", gamma=1.0).fit(X, 1e150 * X[:, 0], weight)
+    assert np.all(np.isfinite(model.predict(X, return_std=True)[1]))

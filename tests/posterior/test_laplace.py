@@ -127,3 +127,21 @@ def test_newton_ends_where_rounding_errors_are_all_that_is_left(monkeypatch):
     counts = np.column_stack([positive, np.ones(200)])
     laplace_posterior(Phi, counts, np.full(20, 1e-12))
     assert len(steps) < 50
+
+
+def test_a_start_from_which_the_mode_is_far_is_left_for_zero(monkeypatch):
+    rng = np.random.default_rng(0)
+    Phi, alpha = rng.standard_normal((40, 3)), np.ones(3)
+    counts = np.column_stack([rng.integers(0, 2, 40).astype(float), np.ones(40)])
+    mode = laplace_posterior(Phi, counts, alpha)[0]
+    ascend, steps = laplace_module._ascend, []
+
+    def none_from_the_start(point, *rest):
+        steps.append(point.w)
+        return None if len(steps) == 1 else ascend(point, *rest)
+
+    monkeypatch.setattr(laplace_module, "_ascend", none_from_the_start)
+    start = 0.5 * mode.mean, float(mode.intercept)
+    again = laplace_posterior(Phi, counts, alpha, start=start)[0]
+    np.testing.assert_array_equal(steps[1], 0.0)
+    np.testing.assert_allclose(again.mean, mode.mean, rtol=1e-8)

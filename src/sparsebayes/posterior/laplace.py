@@ -124,6 +124,8 @@ def laplace_posterior(
             f"{np.min(alpha, initial=np.inf):.2g}. Rescale the columns to values near 1."
         )
     if promised > _NEAR_MODE * (1.0 + abs(value)) and (new is None or max_iter is None):
+        if start is not None:  # f may be higher there than at zero, and the way longer
+            return laplace_posterior(Phi, counts, alpha, intercept, tol=tol, max_iter=max_iter)
         raise np.linalg.LinAlgError(
             f"Newton's method did not reach the mode of the weights: weights up to "
             f"{np.max(np.abs(w), initial=0.0):.2g} cancel each other to latent values up to "
