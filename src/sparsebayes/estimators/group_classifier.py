@@ -45,9 +45,9 @@ _INTERCEPT_VARIANCE = 100.0  # wide against the unit noise of the probit
 _FIRST_CHECK, _CHECK = 60, 20
 _LIGHT = 1e-5  # of a label, or of all labels if that is less: weight of all rows that are left out
 _FOLD_LIGHT = 1e-2  # the same in a fold, where no evidence is known to more
-# Labels of a row from which on columns are compared with at most weight one for each row: of two
-# rows of nearly all the weight all columns would be alike.
-_MANY = 1000.0
+# Labels that a row counts for, of about as many as there are rows, from which on columns are
+# compared with at most weight one for a row: of two rows of nearly all the weight all are alike.
+_MANY = 10.0
 _LEAST_CHANGE = 1e-3  # of the evidence of a model, at which its row sites have been fitted
 _FOLD_STEPS = 200  # of EP in a fold; sites that have not settled by then cycle
 _FOLD_ROUNDS = 3  # of EP in which no sites have settled, after which those of a fold cycle; then 1
