@@ -10,6 +10,7 @@ from sparsebayes.solvers import run
 from sparsebayes.solvers.group import probit
 from sparsebayes.solvers.group.enumeration import enumerate_undecided_groups
 from sparsebayes.solvers.group.ep import GroupEP, log_likelihood_constant
+from sparsebayes.solvers.group.models import ModelWeights
 from sparsebayes.solvers.group.probit import ProbitGroupEP
 from tests.group_helpers import enumerate_models, random_problem
 
@@ -236,3 +237,10 @@ def test_the_predictive_density_is_that_of_all_models(n):
     below = np.cumsum(exact / total) * (grid[1] - grid[0])
     share = np.searchsorted(np.sort(draws), grid) / len(draws)
     assert np.max(np.abs(share - below)) < 0.02
+
+
+def test_models_of_equal_columns_far_above_the_noise_are_weighed():
+    W = np.full((20, 3), 2e4)
+    weights = ModelWeights(W, np.ones(20), np.arange(3), np.full(3, 3e7), np.zeros(3))
+    one, all_three = weights(np.array([[True, False, False], [True, True, True]]))
+    assert -np.inf < all_three < one

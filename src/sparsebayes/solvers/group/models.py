@@ -110,7 +110,7 @@ class ModelWeights:
             D = self.slab[idx]
             A = D[:, :, None] * self._B[idx[:, :, None], idx[:, None, :]] * D[:, None, :]
             np.einsum("zii->zi", A)[...] += 1.0
-            u = np.linalg.solve(A, (D * self._r[idx])[:, :, None])[:, :, 0]
+            u = _solve(A, (D * self._r[idx])[:, :, None])[:, :, 0]
             # The misfit itself: as |z|^2 - r'Sigma r it would lose the digits that tell models
             # apart where the noise is low.
             weights = np.zeros((len(which), len(self.slab)))
@@ -120,6 +120,15 @@ class ModelWeights:
             out[which] -= 0.5 * np.linalg.slogdet(A)[1]
         out[count == 0] -= 0.5 * self.z @ self.z
         return out
+
+
+def _solve(A: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return A^-1 b; of equal columns far above the noise A is singular in float64."""
+    try:
+        return np.linalg.solve(A, b)
+    except np.linalg.LinAlgError:
+        np.einsum("zii->zi", A)[...] *= 1.0 + 8.0 * np.finfo(np.float64).eps
+        return np.linalg.solve(A, b)
 
 
 def search_models(weights: ModelWeights, start: np.ndarray) -> ModelSearch:
