@@ -363,6 +363,16 @@ def test_passes_lose_evidence_only_for_columns_they_drop(regularization, seed):
     assert result.converged
 
 
+def test_passes_end_where_the_evidence_is_too_large_to_show_a_gain():
+    # Of digits that are worth more than tol: equal evidence is no gain, in whatever order.
+    rng = np.random.default_rng(0)
+    Phi, t = rng.standard_normal((30, 4)), 1e4 * rng.standard_normal(30)
+    result, posterior, *_ = fit(Phi, t, max_iter=200, regularization="uniform", noise_variance=1e-8)
+    assert posterior.log_evidence < -1e15
+    assert result.converged
+    assert result.n_iter < 20
+
+
 def test_stand_in_is_dropped_once_the_true_terms_are_there():
     # The stand-in is chosen first, being close to the sum, and is needless beside the two.
     rng = np.random.default_rng(0)

@@ -64,6 +64,7 @@ _ZERO = 1e-30  # mean square of a target of rounding errors alone
 _MIN_GAIN = 2.0  # nats of evidence that a column of infinite lam must be worth to be kept
 _CAPACITY = 64  # largest number of terms for which memory is reserved at the start
 _BATCH = 16  # candidates whose leave-one-out error is computed in the first round
+_ROUNDING = 1e-15  # relative error of the evidence, which no gain of a pass can be told from
 _PATIENCE = 5  # terms without a new minimum after which a stopping rule ends the path
 
 
@@ -341,7 +342,7 @@ class OrthogonalLeastSquares:
         """Drop terms that the evidence does not need, or else choose the order of terms again."""
         terms = state.chosen
         before = _log_evidence(terms, state.noise)
-        for keep, cost in self._proposals(state):
+        for keep, cost in self._proposals(state, before):
             lam, norms = terms.lam[keep], terms.norms[keep]
             order, V, R = reorder(terms.R[:, keep], terms.z, lam, norms, self.guard)
             z = V.T @ terms.z
@@ -353,8 +354,12 @@ class OrthogonalLeastSquares:
                 return
         state.stop_reason = state.selection_end
 
-    def _proposals(self, state: State) -> Iterator[tuple[np.ndarray, float]]:
-        """Yield which terms to keep in the next order, and the nats that this may cost."""
+    def _proposals(self, state: State, before: float) -> Iterator[tuple[np.ndarray, float]]:
+        """Yield which terms to keep in the next order, and the nats that this may cost.
+
+        Another order of all terms must gain `tol`, and more than rounding errors of `before`, the
+        evidence so far: a huge one with `tol` added to it is itself.
+        """
         terms = state.chosen
         finite = np.isfinite(terms.lam)
         if len(finite) == 0:
@@ -368,7 +373,7 @@ class OrthogonalLeastSquares:
             sigma2 = _noise_variance(terms, state.noise)
             if squares[i] <= self.threshold**2 * sigma2:
                 yield np.arange(len(squares)) != i, 0.5 * (self.threshold**2 - 1.0)
-        yield np.ones(len(finite), dtype=bool), -self.tol
+        yield np.ones(len(finite), dtype=bool), -max(self.tol, _ROUNDING * abs(before))
 
     def _update(self, terms: Terms, noise: Noise) -> Terms:
         """Set lam to the values of highest evidence for this order.
