@@ -176,7 +176,7 @@ class Route:
             half = slice(len(y) // 2)
             self.model.fit(X[half], y[half], sample_weight=weight[half])
         if self.way == "targets":
-            y = np.column_stack([y, np.sin(X[:, 0]) + y[::-1]])
+            y = np.column_stack([y, np.sin(X[:, 0]) - y])  # copies of rows copy both
         if self.way == "dask":
             from dask.array import from_array
 
