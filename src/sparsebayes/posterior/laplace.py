@@ -109,8 +109,7 @@ def laplace_posterior(
         if new is None:
             break
         point = new
-        # Near the mode each step promises far less than the last one, down to rounding errors.
-        least = _ROUNDING if promised > 0.5 * before else tol
+        least = _ROUNDING if promised > 0.5 * before else tol  # only rounding does not fall
         if promised <= least * (1.0 + abs(point.value)):
             break
     w, b, y, value = point
