@@ -308,4 +308,4 @@ def test_basic_stops_where_rounding_errors_hide_the_gain_of_a_step():
     design = DenseDesign(np.exp(-2.0 * np.subtract.outer(x, x) ** 2))
     result = run(BasicRVM(), design, x, max_iter=400)
     assert result.stop_reason == "stalled"
-    assert np.sum(np.diff(result.history["log_evidence"]) == 0.0) < 5
+    assert np.sum(np.diff(result.history["log_evidence"]) == 0.0) < 30

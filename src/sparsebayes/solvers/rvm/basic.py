@@ -44,6 +44,7 @@ from .polish import newton_on
 from .search import fixes_intercept_first
 
 _PRUNE = 1e6  # lam / |h|^2 above which a column has no effect
+_MOST_RETURNS = 20  # to one point, after which no step leaves it
 _SETTLED = 0.1  # largest change of log lam below which columns may be deleted
 
 
@@ -80,7 +81,7 @@ class State:
     rss: float  # residual sum of squares of least squares on all columns
     previous: tuple[np.ndarray, float, float] | None = None  # lam, sigma2 and evidence before
     settled: bool = False
-    cautious: bool = False  # the last step was one of EM
+    returns: int = 0  # times that the search went back to one point
     stop_reason: StopReason | None = None
     now: Moments | None = None  # moments at this lam, if they are computed
     fixed_intercept: bool = False  # at the mean of the target
@@ -146,11 +147,11 @@ class BasicRVM:
             state.lam, state.sigma2 = lam, sigma2
             now = moments(state, lam)
             evidence = log_evidence(now, n, sigma2, design)
-            # If the EM step has lowered it as well, its gain is lost in rounding errors.
-            stalled, state.cautious = state.cautious, True
+            state.returns += 1
             new_lam, new_sigma2 = _em_step(state, now, n, fixed, floor)
         else:
-            stalled, state.cautious = False, False
+            if state.previous is None or evidence > state.previous[2]:
+                state.returns = 0
             new_lam, new_sigma2 = _mackay_step(state, now, n, fixed, floor)
 
         gains, absent, limited = _one_column_gains(state, now, n, fixed, floor, self.tol)
@@ -160,6 +161,8 @@ class BasicRVM:
             largest = max(largest, log_evidence(now, n, profiled, design) - evidence)
         determined = float(np.sum(np.clip(1.0 - state.lam * now.W_diag, 0.0, 1.0)))
         info = Info(evidence, len(state.active), state.sigma2, largest, determined)
+        # Where the EM step lowers it too, again and again, its gain is lost in rounding errors.
+        stalled = state.returns > _MOST_RETURNS
         if stalled or largest < self.tol:
             gain = 0.0 if stalled else _joint_step(state, evidence, design, n, fixed, floor)
             if gain >= self.tol:
