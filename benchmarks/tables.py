@@ -123,9 +123,10 @@ def catboost(task, X, y, new, truth):
 
 
 def other(name, task, X, y, new, truth):
-    """Fit and score one of the other packages."""
+    """Fit and score another package; columns are numbered, since LightGBM refuses some names."""
     classes = task == "classification"
-    X, new = _as_categories(X, new)
+    columns = [f"x{j}" for j in range(X.shape[1])]
+    X, new = _as_categories(X.set_axis(columns, axis=1), new.set_axis(columns, axis=1))
     started = time.process_time()
     if name == "histgb":
         from sklearn import ensemble
