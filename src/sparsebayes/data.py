@@ -116,7 +116,7 @@ class Data:
 
     @property
     def likelihood_weight(self) -> np.ndarray | None:
-        """The same weights; None where all are 1."""
+        """Weight of each row in a Gaussian likelihood; None where all are 1."""
         return None if self.weight is None and self.precision is None else self.row_weight
 
     @property

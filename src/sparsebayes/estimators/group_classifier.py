@@ -83,7 +83,7 @@ class CentredColumns:
 
 
 class _Start(NamedTuple):
-    """What the run of a class starts from: in a fold the end of that of all rows.
+    """Start of the run of a class; in a fold, the hyperparameters that the fit of all rows has.
 
     The hyperparameters of a fold are close to those of all rows, and learning ends near them in a
     third of the steps. Its sites start afresh: those of all rows know the labels left out.
