@@ -639,10 +639,10 @@ def test_the_evidence_of_many_rows_is_that_of_disjoint_parts_added():
     data = widths._Data.from_rows(rng.uniform(-1, 1, (90, 2)), rng.standard_normal(90), None)
     at = np.zeros(2), np.zeros(1), np.log([0.3])
     rows = rng.permutation(90)[:60]
-    whole = widths._Parts(data, "matern52", rows, 60, 20)
+    whole = widths._Parts(data, "matern52", rows, 60, 20, [])
     truth = ExactEvidence(data.X[np.sort(rows)], data.T[np.sort(rows)], "matern52")(*at)
     np.testing.assert_array_equal(whole(*at)[1], truth[1])
-    parts = widths._Parts(data, "matern52", rows, 50, 20)
+    parts = widths._Parts(data, "matern52", rows, 50, 20, [])
     assert len(parts.parts) == 3
     some = np.concatenate([part.X for part in parts.parts])
     np.testing.assert_array_equal(np.unique(some, axis=0), np.unique(data.X[rows], axis=0))

@@ -329,6 +329,7 @@ class _Folds:
         """Log variance at each row, from the fit without its fold."""
         return _times(self.B, W)[np.arange(len(self.q)), self.fold]
 
+    @np.errstate(over="ignore")
     def choose(self, extra_features: str, df: float) -> Choice:
         """The penalty of highest density of the squares left out; a gain of 0 for one level.
 

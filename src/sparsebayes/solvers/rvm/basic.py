@@ -161,16 +161,16 @@ class BasicRVM:
             largest = max(largest, log_evidence(now, n, profiled, design) - evidence)
         determined = float(np.sum(np.clip(1.0 - state.lam * now.W_diag, 0.0, 1.0)))
         info = Info(evidence, len(state.active), state.sigma2, largest, determined)
-        # Where the EM step lowers it too, again and again, its gain is lost in rounding errors.
-        stalled = state.returns > _MOST_RETURNS
-        if stalled or largest < self.tol:
-            gain = 0.0 if stalled else _joint_step(state, evidence, design, n, fixed, floor)
+        if state.returns > _MOST_RETURNS:  # rounding errors hide the gain of the EM step
+            state.stop_reason = StopReason.STALLED
+            return state, info
+        if largest < self.tol:
+            gain = _joint_step(state, evidence, design, n, fixed, floor)
             if gain >= self.tol:
                 return state, info._replace(largest_gain=gain)
             if state.fixed_intercept:
                 return _free_intercept(state, centred, t), info
-            ended = StopReason.AT_BOUND if limited else StopReason.CONVERGED
-            state.stop_reason = ended if largest < self.tol else StopReason.STALLED
+            state.stop_reason = StopReason.AT_BOUND if limited else StopReason.CONVERGED
             return state, info
 
         if state.settled and np.any(absent):
