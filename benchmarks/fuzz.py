@@ -640,7 +640,7 @@ def binary(model, X, y, weight):
     if np.any(np.abs(np.log(scale)) > 200.0):  # precisions in these units are no numbers
         return
     weight = counted(weight, len(y))
-    codes = np.searchsorted(model.classes_, y)
+    codes = np.where(weight > 0, np.searchsorted(model.classes_, y), 0)
     data = model._with_class_weight(Data(checked_rows(model, X), codes, weight), model.classes_)
     weight = merge_labelled_duplicates(data).counts
     several = len(model.classes_) > 2

@@ -172,3 +172,23 @@ def test_a_search_does_not_end_at_a_saddle():
     assert result.converged
     assert len(set(labels[result.state.active])) == 1
     assert result.history["log_evidence"][-1] > -13.45
+
+
+def test_a_sweep_to_weights_that_overflow_ends_at_the_best_model(monkeypatch):
+    design, counts = moons()
+    usual = run(LaplaceRVM(), design, counts, max_iter=500)
+    neighbourhood, last = LaplaceRVM._neighbourhood, len(usual.history["log_evidence"]) - 1
+    calls = []
+
+    def breaks_down_at_the_last_step(self, state, t):
+        calls.append(state)
+        if len(calls) == last:
+            raise np.linalg.LinAlgError
+        return neighbourhood(self, state, t)
+
+    monkeypatch.setattr(LaplaceRVM, "_neighbourhood", breaks_down_at_the_last_step)
+    result = run(LaplaceRVM(), design, counts, max_iter=500)
+    assert (usual.stop_reason, result.stop_reason) == ("converged", "cycling")
+    assert result.history["log_evidence"][-1] == pytest.approx(
+        usual.history["log_evidence"][-1], abs=0.1
+    )

@@ -231,7 +231,15 @@ class LaplaceRVM:
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
         """Find one mode and sweep the precisions around it, or go on to the next stage."""
-        near = self._neighbourhood(state, t)
+        try:
+            near = self._neighbourhood(state, t)
+        except np.linalg.LinAlgError:
+            if state.best is None:
+                raise
+            # The last sweep led to weights that float64 cannot hold: the best model stands.
+            state.model = model = state.best._replace(end=StopReason.CYCLING)
+            self._advance(state, design, t)
+            return state, Info(model.log_evidence, len(model.A), np.nan, state.label)
         model = near.model
         info = Info(model.log_evidence, len(model.A), near.largest_gain, state.label)
         state.steps += 1
