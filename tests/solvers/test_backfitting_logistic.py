@@ -244,3 +244,16 @@ def test_an_offset_of_the_columns_does_not_matter_with_an_intercept():
     assert far.converged
     assert far.n_iter < 1.5 * plain.n_iter
     assert far.history["bound"][-1] == pytest.approx(plain.history["bound"][-1], abs=1e-4)
+
+
+def test_steps_that_creep_towards_larger_log_odds_are_not_the_end():
+    # Classes a narrow gap apart: steps gain a thousandth of tol each, doubled log odds .3 nats.
+    x = np.array([-1.8, -0.8, -0.7, -0.482, -0.45, 0.5, 0.6, 0.8, 1.9, 0.5])
+    counts = np.column_stack([x < -0.46, np.ones(10)]).astype(float)
+    early, late = (
+        run(LogisticBackfitting(tol=tol), DenseDesign(x[:, None]), counts, max_iter=1000)
+        for tol in (1e-3, 1e-5)
+    )
+    assert early.converged
+    assert late.converged
+    assert early.history["bound"][-1] == pytest.approx(late.history["bound"][-1], abs=0.01)

@@ -206,7 +206,7 @@ class LogisticBackfitting:
         state.still = state.still + 1 if state.gain < _STILL * tol else 0
         settled = finished and state.still >= _PATIENCE
         if settled and not (state.inner.exact and state.inner.hold):
-            state.stop_reason = finished
+            state.stop_reason = None if self._enlarged(state, design, counts) else finished
         return Info(state.bound, k, info.sweeps, info.phase)
 
     def done(self, state: State) -> StopReason | None:
@@ -372,6 +372,24 @@ class LogisticBackfitting:
         inner.alpha = 1.0 / (before.mean**2 + np.einsum("ij,ij->i", before.root, before.root))
         inner.exact = enter(weighted, t, inner.active, inner.alpha, 1.0)
         return self._latent(inner, weighted, counts, state.xi)
+
+    def _enlarged(self, state: State, design: Design, counts: np.ndarray) -> bool:
+        """Double all log odds where that raises the bound, and return whether it did.
+
+        Where the classes are apart, a thousand steps of xi gain next to nothing each on this way.
+        """
+        if state.inner.exact is None:
+            return False
+        xi, active, alpha = 2.0 * state.xi, state.active, 0.25 * state.alpha
+        weighted, t = self._at(xi, design, counts)
+        inner = replace(state.inner, alpha=alpha, exact=enter(weighted, t, active, alpha, 1.0))
+        latent = self._latent(inner, weighted, counts, xi)
+        best = np.sqrt(latent.a**2 + latent.a_variance)
+        bound = self._at_xi(best, latent, len(active), weighted, counts)
+        if not bound > state.bound + self.tol:
+            return False
+        state.inner, state.xi, state.used, state.bound, state.still = inner, best, xi, bound, 0
+        return True
 
     # The bound.
 
