@@ -13,7 +13,6 @@ CHECKS_OF_SETTINGS = {
     "check_class_weight_classifiers",
     "check_classifiers_one_label",
     "check_classifiers_train",
-    "check_estimator_sparse_array",
     "check_estimators_pickle",
     "check_fit2d_1sample",
     "check_methods_subset_invariance",

@@ -110,7 +110,7 @@ def test_inputs_measured_several_times_keep_the_coverage(name):
 
 @cases(
     "RVM,RVM columns,RVM gamma targets,OLS,Backfitting,"
-    "SpikeSlab,SpikeSlab groups,SpikeSlab overlap,GroupARD groups,GroupLasso,Horseshoe"
+    "SpikeSlab,SpikeSlab groups,SpikeSlab overlap,GroupARD groups,GroupLasso"
 )
 def test_weights_that_are_precisions_keep_the_coverage(name):
     # A new row has the mean noise, not that of a row of mean weight: coverage was .75 to .80.

@@ -179,7 +179,7 @@ def test_scaling_the_target_scales_the_model(algorithm):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("kernel", ["rbf", "matern52", None])
+@pytest.mark.parametrize("kernel", ["rbf", pytest.param("matern52", marks=pytest.mark.slow), None])
 def test_scaling_the_inputs_changes_nothing(algorithm, kernel):
     X, y = make_friedman1(60, noise=1.0, random_state=0)
     model = RVMRegressor(kernel, algorithm=algorithm).fit(X, y)

@@ -66,7 +66,7 @@ def test_history_tells_the_stages_and_one_start_is_one():
 def test_an_intercept_stays_near_the_target(algorithm, module, monkeypatch):
     """Beside wide functions it may be anything, and it is the prediction far away."""
     held, free, lost = [], [], []
-    for seed in range(5):
+    for seed in range(3):
         X, y = friedman(300, seed)
         first = RVMRegressor("rbf", gamma=0.03, algorithm=algorithm).fit(X, y)
         with monkeypatch.context() as patch:

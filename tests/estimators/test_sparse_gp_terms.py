@@ -135,7 +135,7 @@ def test_rows_from_anywhere_have_the_same_functions(data, weighted, monkeypatch)
     weight = np.random.default_rng(1).choice([0.0, 0.5, 1.0], len(y)) if weighted else None
     plain = SparseGPRegressor(family, gamma="evidence").fit(X, y, weight)
     pieces = [X[:500], X[500:900], X[900:]]
-    for rows in (pieces, lambda: iter(pieces), da.from_array(X, (400, X.shape[1]))):
+    for rows in (lambda: iter(pieces), da.from_array(X, (400, X.shape[1]))):
         there = SparseGPRegressor(family, gamma="evidence").fit(rows, y, weight)
         np.testing.assert_allclose(there.gamma_, plain.gamma_, rtol=1e-10)
         assert there.approximation_["n_candidates"] == plain.approximation_["n_candidates"]
