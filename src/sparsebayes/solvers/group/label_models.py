@@ -25,6 +25,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg.lapack import dtrtri
 
 from ...posterior import ModelMixture
 from .probit import matched_site, tilted
@@ -43,7 +44,7 @@ _WORK = 2e9  # rows times squared columns times models
 _KEPT = 1024  # models that a posterior keeps at most
 _ENTRIES = 2e7  # of their likelihoods
 _AT_ONCE = 2e5  # entries of the columns of models that are fitted together
-_AHEAD = 8  # models that are fitted together in the order of their weights
+_AHEAD = 8  # models that are fitted together at first, later as many as there are already
 
 
 class LabelRows(NamedTuple):
@@ -185,7 +186,8 @@ class LabelModels:
         while np.max(waiting) > best - _DROP and len(fitted) < self.most:
             i = int(np.argmax(waiting))
             if (chosen[i].tobytes(), 1.0) not in self._fits:
-                self._fit_all(chosen[np.argsort(-waiting, kind="stable")[:_AHEAD]], 1.0)
+                ahead = np.argsort(-waiting, kind="stable")[: max(_AHEAD, len(fitted))]
+                self._fit_all(chosen[ahead[waiting[ahead] > best - _DROP]], 1.0)
             fitted[i] = self._fit(chosen[i], 1.0).log_evidence + float(chosen[i] @ log_odds)
             best, waiting[i] = max(best, fitted[i]), -np.inf
         which = np.array(list(fitted))
@@ -204,8 +206,10 @@ class LabelModels:
         return slab
 
     def _fit(self, z: np.ndarray, factor: float) -> _Fit:
-        self._fit_all(z[None], factor)
-        return self._fits[z.tobytes(), float(factor)]
+        key = z.tobytes(), float(factor)
+        if key not in self._fits:
+            self._fit_all(z[None], factor)
+        return self._fits[key]
 
     def _fit_all(self, chosen: np.ndarray, factor: float) -> None:
         """Fit the row sites of the models that have none yet, many at once."""
@@ -250,9 +254,10 @@ class LabelModels:
             A = (PhiT * (copies * tau)[:, None]) @ Phi
             np.einsum("zii->zi", A)[...] += 1.0
             R = np.linalg.cholesky(A)
-            G = np.linalg.solve(R, PhiT)
+            G = np.array([dtrtri(L, lower=1)[0] for L in R]) @ PhiT
             u = np.einsum("zkn,zn->zk", G, copies * (eta - tau * offset))
-            s = np.clip(np.sum(G**2, axis=1), _SMALLEST_VARIANCE, (1.0 - 1e-12) / (copies * tau))
+            s = np.einsum("zkn,zkn->zn", G, G)
+            s = np.clip(s, _SMALLEST_VARIANCE, (1.0 - 1e-12) / (copies * tau))
             share = 1.0 - tau * s
             m, v = (offset + np.einsum("zk,zkn->zn", u, G) - s * eta) / share, s / share
             log_Z, d1, d2 = tilted(t * m, v, power)
