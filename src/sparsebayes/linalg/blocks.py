@@ -6,7 +6,7 @@ columns are stored in bucket order, a block's columns side by side.
 
 The factorisations here loop over k and never raise: a matrix that is not positive definite comes
 out as NaN, which the caller looks for. LAPACK through NumPy would stop at the first one, and its
-call per matrix is slower for small ones: it is used for few large ones, if all have a factor.
+call per matrix is slower for many small ones: it is used for few, if all have a factor.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def triangle_inverse(R: np.ndarray) -> np.ndarray:
 def factor(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """`cholesky` and its `triangle_inverse`; faster for many small blocks."""
     count, k = A.shape[:2]
-    if k > 6 and 0 < count < 100:
+    if 0 < count < (100 if k > 6 else 8 * k):
         try:
             R = np.linalg.cholesky(A)
             return R, np.array([dtrtri(L, lower=1)[0] for L in R])

@@ -68,6 +68,7 @@ class ClusterFit:
     mean: np.ndarray
     covariance: np.ndarray  # of L'w
     fit: np.ndarray  # r'mean
+    root: np.ndarray  # L, in units of sqrt(v0)
     weight: np.ndarray  # (n_blocks, n_models): of each choice of groups, given that one is in
     square: np.ndarray  # (n_blocks, c): E|w_g|^2, likewise
 
@@ -224,17 +225,18 @@ def fit_cluster(
     """
     count, k = r.shape
     sd = np.sqrt(v0)
-    L, inverse, _ = _slab_root(B, sd)
+    A = B * sd[:, :, None] * sd[:, None, :]
+    np.einsum("gii->gi", A)[...] += _added(B, sd)
+    L, inverse = factor(A)
     g = times(inverse, sd * r)
     log_weight = prior @ models(prior.shape[1]).T
     total = _log_sum(log_weight)
     residual, parts = np.empty((*log_weight.shape, k)), []
     for which, idx in _plan(tuple(position.tolist())):
-        Q, R = np.linalg.qr(transposed(L[:, idx]))
+        Q, volume = _basis(L[:, idx])
         residual[:, which] = g[:, None] - np.squeeze(
             Q @ (g[:, None, None] @ Q).swapaxes(-1, -2), -1
         )
-        volume = np.log(np.abs(np.einsum("gzii->gzi", R))).sum(axis=-1)
         log_weight[:, which] -= 0.5 * np.sum(residual[:, which] ** 2, axis=-1) + volume
         parts.append((which, Q))
     log_any = _log_sum(log_weight)
@@ -253,18 +255,27 @@ def fit_cluster(
         sd * weights,
         covariance,
         np.einsum("gi,gi->g", g, mean),
+        L,
         p,
         (v0 * squares) @ (position[:, None] == np.arange(prior.shape[1])),
     )
 
 
-def _slab_root(B: np.ndarray, sd: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """L of the module docstring in units of `sd`, its inverse, and the diagonal of L L' - B."""
-    k = B.shape[1]
-    A = B * sd[:, :, None] * sd[:, None, :]
-    more = 1.0 + 4.0 * k * np.finfo(float).eps * np.einsum("gii->gi", A)  # above all rounding
-    np.einsum("gii->gi", A)[...] += more
-    return *factor(A), more
+def _added(B: np.ndarray, sd: np.ndarray) -> np.ndarray:
+    """Return the diagonal of L L' - B in units of `sd`: one, and what is above all rounding."""
+    return 1.0 + 4.0 * B.shape[1] * np.finfo(float).eps * np.einsum("gii->gi", B) * sd**2
+
+
+def _basis(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return Q of rows' = Q R, and log|R|; all rows of a lower triangle need no factorisation."""
+    count, k = rows.shape[-2:]
+    if count == k:
+        return np.eye(k)[None, None], np.log(np.einsum("gzii->gzi", rows)).sum(axis=-1)
+    if count == 1:
+        norm = np.sqrt(np.sum(rows**2, axis=-1, keepdims=True))
+        return transposed(rows / norm), np.log(norm[:, :, 0, 0])
+    Q, R = np.linalg.qr(transposed(rows))
+    return Q, np.log(np.abs(np.einsum("gzii->gzi", R))).sum(axis=-1)
 
 
 def cluster_sites(
@@ -276,7 +287,7 @@ def cluster_sites(
     it is that, and the mean is still matched.
     """
     sd = np.sqrt(v0)
-    L, _, more = _slab_root(B, sd)
+    L = fit.root
     weights = fit.mean / sd
     mu = times(transposed(L), weights)
     V = fit.covariance + (1.0 - rho)[:, None, None] * mu[:, :, None] * mu[:, None, :]
@@ -286,7 +297,7 @@ def cluster_sites(
     # B + T = L V^-1 L'/rho, and L L' = B + I but for rounding.
     half = L @ vectors
     T = (half * (1.0 / (rho[:, None] * values) - 1.0)[:, None, :]) @ transposed(half)
-    np.einsum("gii->gi", T)[...] += more
+    np.einsum("gii->gi", T)[...] += _added(B, sd)
     nu = times(half, times(transposed(vectors), mu) / values) - sd * r
     T[~good], nu[~good] = np.nan, np.nan
     values, vectors = np.linalg.eigh(np.where(good[:, None, None], T, 0.0))

@@ -59,7 +59,8 @@ class Cavity:
             slab: SlabFit | ClusterFit = SlabFit(*parts)
         else:
             c = bucket.groups.shape[1]
-            slab = ClusterFit(*parts, np.empty((count, len(models(c)))), np.empty((count, c)))
+            more = (three.copy(), np.empty((count, len(models(c)))), np.empty((count, c)))
+            slab = ClusterFit(*parts, *more)
         return cls(three, two, one, slab, one.copy(), one.copy(), two.copy(), two.copy())
 
     def put(self, which: Blocks, part: Cavity) -> None:
