@@ -267,7 +267,8 @@ def test_selects_columns_of_likely_groups():
     np.testing.assert_array_equal(model.get_support(indices=True), [3, 4, 5])
     np.testing.assert_array_equal(model.transform(X), X[:, 3:6])
     assert model.get_support(threshold=0.0).all()
-    assert not model.get_support(1.0).any()
+    certain = np.repeat(model.inclusion_probability_ >= 1.0, 3)  # to the last digit
+    np.testing.assert_array_equal(model.get_support(1.0), certain)
     scores = cross_val_score(make_pipeline(StandardScaler(), clone(model)), X, y)
     assert scores.mean() > 0.8
 
