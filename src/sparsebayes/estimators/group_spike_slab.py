@@ -657,6 +657,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
             precision=1.0 / state.sigma2,
             log_constant=log_likelihood_constant(state),
             n_observations=state.n_observations,
+            settled=state.sites.at_rest(state.change, solver.tol),
             at_noise=at_noise,
         )
 

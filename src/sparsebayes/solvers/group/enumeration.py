@@ -22,6 +22,7 @@ an alternative to g if the odds of the model with b in place of g,
 
 are above 1e-4. Without the site of g the likelihood of w_b is H_b + J M^-1 J', J = X_b'C^-1 X_g F,
 and q_b + J M^-1 F'(q_g + H_g S nu) + X_b'C^-1 X_g S nu: one product with all columns for each g.
+Sites that have not settled decide nothing: all groups are enumerated if all models can be weighed.
 If the search over models is incomplete, too many groups are open, and the ten most undecided ones
 are enumerated with all their models.
 
@@ -113,6 +114,7 @@ def enumerate_undecided_groups(
     log_constant: float,
     target: np.ndarray | None = None,
     n_observations: float | None = None,
+    settled: bool = True,
     rows: LabelRows | None = None,
     at_noise: Sequence[NoiseRun] = (),
 ) -> Enumeration:
@@ -132,12 +134,14 @@ def enumerate_undecided_groups(
         The factor of the likelihood that does not depend on the weights.
     n_observations : float, optional
         Number of observations, for the average over a learnt noise variance.
+    settled : bool, default=True
+        Whether the sites have converged.
     rows : LabelRows, optional
         Labels and their sites, where the target is labels.
     at_noise : sequence of NoiseRun, optional
         Runs at several noise variances, that of `sites` first, in place of its nodes.
     """
-    ep = _Approximation(form, sites, marginals, precision, target)
+    ep = _Approximation(form, sites, marginals, precision, target, settled)
     weighed = None if most == 0 else _weigh_models(ep, most, rows, log_constant)
     if weighed is None:
         models = _cluster_models(sites, np.empty(0, dtype=np.intp))
@@ -167,6 +171,7 @@ class _Approximation(NamedTuple):
     marginals: Marginals
     precision: float | np.ndarray  # of the noise of the rows
     target: np.ndarray | None  # if it is not that of the form
+    settled: bool  # whether the sites have converged
 
     @property
     def learns(self) -> bool:
@@ -189,7 +194,11 @@ class _Approximation(NamedTuple):
 
     def weigh_undecided(self, most: int) -> _Weighed:
         """Weigh the models of at most `most` groups that are undecided."""
-        return self.weigh(_undecided_groups(self.form, self.sites, self.marginals, most))
+        return self.weigh(self.undecided_groups(most))
+
+    def undecided_groups(self, most: int) -> np.ndarray:
+        """Return at most `most` groups to enumerate, in order."""
+        return _undecided_groups(self.form, self.sites, self.marginals, most, self.settled)
 
 
 def _weigh_models(
@@ -199,7 +208,7 @@ def _weigh_models(
 
     Returns None if there is nothing to weigh, or if no weight is finite.
     """
-    groups = _undecided_groups(ep.form, ep.sites, ep.marginals, most)
+    groups = ep.undecided_groups(most)
     if len(groups) == 0 and not ep.learns:
         return None
     weighed = ep.weigh(groups)
@@ -476,11 +485,13 @@ def _cluster_models(sites: SpikeSlabSites, but: np.ndarray) -> list[Models]:
 
 
 def _undecided_groups(
-    form: Form, sites: SpikeSlabSites, marginals: Marginals, most: int
+    form: Form, sites: SpikeSlabSites, marginals: Marginals, most: int, settled: bool
 ) -> np.ndarray:
     """Return the groups to enumerate, in order; either all groups of a cluster or none."""
-    p = sites.inclusion
+    p, n_free = sites.inclusion, int(np.count_nonzero(~sites.always))
     doubt = p * (1.0 - p)
+    if not settled and n_free <= most and 2.0**n_free <= ALL_MODELS:
+        doubt[:] = 0.25
     doubt[sites.always] = 0.0
     count, size = np.ones_like(p), sites.blocks.sizes()
     for bucket in sites.blocks.buckets:

@@ -78,7 +78,6 @@ from .sites import SpikeSlabSites, log_odds_of
 LEARNABLE = ("inclusion_prior", "slab_variance", "noise_variance")
 _FOCUS_SHARE, _FOCUS_STEPS = 0.02, 6  # see GroupEP._focus
 _DIVERGENT = 1e4  # times the signal: a site beyond that diverges
-_FAR = 0.1  # change of the sites after which one below tol is a chance of rounding errors
 _ROUGH_TOL = 1e-5  # tol down to which single precision is used where it is safe
 
 
@@ -97,7 +96,6 @@ class State:
     learning: Learning
     mixing: Mixing
     change: float = np.inf  # of the sites, over xi
-    was_far: bool = False  # whether they changed much in the step before
     log_evidence: float = -np.inf
 
     @property
@@ -262,7 +260,6 @@ class GroupEP:
             sites.half, sites.shift, 1.0 / state.sigma2, rough=self.rough
         )
         sites.absorb(state.marginals)
-        state.was_far = _FAR < state.change < np.inf
         state.change = sites.distance(before) / xi
         state.log_evidence = log_evidence(state)
         free = np.flatnonzero(~sites.always)
@@ -314,8 +311,8 @@ class GroupEP:
 
     def done(self, state: State) -> StopReason | None:
         """Converged when the sites have, and the hyperparameters with them."""
-        settled = state.change <= self.tol and state.learning.done
-        if settled and not (state.cooling or state.was_far) and np.isfinite(state.log_evidence):
+        settled = state.sites.at_rest(state.change, self.tol) and state.learning.done
+        if settled and not state.cooling and np.isfinite(state.log_evidence):
             return StopReason.CONVERGED
         return StopReason.CYCLING if state.learning.cycling else None
 

@@ -252,7 +252,7 @@ class ProbitGroupEP:
 
     def done(self, state: State) -> StopReason | None:
         """Converged when the sites have, and the hyperparameters with them."""
-        settled = state.change <= self.tol and state.learning.done
+        settled = state.sites.at_rest(state.change, self.tol) and state.learning.done
         if settled and np.isfinite(state.log_evidence):
             return StopReason.CONVERGED
         return StopReason.CYCLING if state.learning.cycling else None

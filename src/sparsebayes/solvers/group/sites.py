@@ -33,6 +33,7 @@ _SMALLEST_RHO = 1e-100
 _OUT = 1e-3
 ALWAYS = 50.0  # prior log-odds of a group that is always in
 _RUN = 2**15  # entries of the k x k matrices treated at a time
+_MOST_UNMIXED = 10.0  # times tol: change without mixing at convergence
 _SMALLEST_M = 1e-15  # eigenvalues of M below this are rounding
 
 
@@ -105,6 +106,8 @@ class SpikeSlabSites:
     mean: np.ndarray = field(init=False)
     variance: np.ndarray = field(init=False)
     had_numerical_failure: bool = field(init=False, default=False)  # in the last update
+    # How far the last update moves the marginals without mixing, to first order; 0 if not mixed.
+    unmixed_change: float = field(init=False, default=0.0)
     # The prior that `any_prior` was made of, and that.
     _any: tuple[np.ndarray, np.ndarray] | None = field(init=False, default=None)
 
@@ -246,7 +249,7 @@ class SpikeSlabSites:
 
     def update(self, xi: float) -> int:
         """Update all sites, damped (steps 3 and 4), and return how many were clamped."""
-        clamped, self.had_numerical_failure = 0, False
+        clamped, self.had_numerical_failure, self.unmixed_change = 0, False, 0.0
         for i in range(len(self.blocks.buckets)):
             # Others may hold the former arrays.
             for values in (self.precision, self.shift, self.root, self.half, self.log_odds):
@@ -273,7 +276,7 @@ class SpikeSlabSites:
 
         A site that would be too wide, or diverge, stays as it is.
 
-        Groups that are out take no part. `beside` are x, f and weighted f (see `Mixing`) of what
+        Groups that are out take no part. `others` are x, f and weighted f (see `Mixing`) of what
         else moves with the sites; its correction is returned.
         """
         p = expit(self.group_log_odds)
@@ -299,6 +302,7 @@ class SpikeSlabSites:
         for values, more in zip((x, f, weighted), others, strict=False):
             values.append(more)
         joined = [np.concatenate(v) for v in (x, f, weighted)]
+        self.unmixed_change = float(np.max(np.abs(joined[2])))
         change = mixing.correction(joined[0], joined[1], joined[2], xi)
         start = 0
         for i, bucket in enumerate(self.blocks.buckets):
@@ -360,6 +364,13 @@ class SpikeSlabSites:
         return float(
             max(np.max(np.abs(a - b)) for a, b in zip(self.snapshot(), before, strict=True))
         )
+
+    def at_rest(self, change: float, tol: float) -> bool:
+        """Return whether the sites have converged to `tol`, of which the last `change` was.
+
+        Mixing can take back all of a large step: that nothing has moved is no convergence then.
+        """
+        return change <= tol and self.unmixed_change <= _MOST_UNMIXED * tol
 
     def snapshot(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Inclusion, and mean and standard deviation in units of sqrt(v0)."""
