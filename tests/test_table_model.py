@@ -393,6 +393,33 @@ def test_the_mean_target_of_a_row_is_that_of_other_rows():
     assert own == 0.0
 
 
+def test_a_text_key_is_used_where_most_rows_share_their_value():
+    rng = np.random.default_rng(0)
+    effect = rng.standard_normal(800)
+    key = rng.integers(0, 800, 2200)
+    frame = pd.DataFrame({"x": rng.standard_normal(2200), "customer": [f"c{k}" for k in key]})
+    y = frame["x"] + effect[key] + 0.5 * rng.standard_normal(2200)
+    assert frame["customer"][:1200].nunique() > 600
+    model = table_model(model="linear").fit(frame[:1200], y[:1200])
+    assert model.inputs_.kinds_["customer"] == "categorical (mean target)"
+    with pytest.warns(UserWarning, match="in column 'customer' was not in the training data"):
+        assert model.score(frame[1200:], y[1200:]) > 0.55  # .41 without the key
+
+
+def test_a_key_that_most_rows_have_for_themselves_is_dropped_with_the_cure():
+    rng = np.random.default_rng(0)
+    key = [f"c{k}" for k in [*range(700), *range(300)]]
+    frame = pd.DataFrame({"x": rng.standard_normal(1000), "key": key})
+    inputs = TableInputs(target_type="continuous")
+    assert inputs.fit(frame, frame["x"]).kinds_["key"] == "categorical (mean target)"
+    rows = [*range(700), *range(200)]  # 500 values occur once
+    inputs.fit(frame.iloc[rows].reset_index(drop=True), frame["x"].iloc[rows])
+    assert inputs.notes_[1] == (
+        "dropped: key (700 distinct values in 900 rows; to keep it as categorical, pass "
+        "categories=['key'])"
+    )
+
+
 def test_weights_reach_the_model(frame, price):
     weight = np.where(np.arange(len(frame)) < 60, 1.0, 0.0)
     model = table_model(model="linear", drop=["when"]).fit(frame, price, sample_weight=weight)

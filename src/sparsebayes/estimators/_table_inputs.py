@@ -658,16 +658,19 @@ def _kind_of_text(column: pd.Series) -> tuple[str, str]:
             return NUMERIC, _too_few_values(column)
         if _are_dates(present.iloc[:1000]):
             return DATE, _too_few_values(column)
-    n = present.astype(str).nunique()
+    counts = present.astype(str).value_counts()
+    n = len(counts)
     if n >= _MANY_CATEGORIES and 2 * n > len(present):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of days that may be months
             if all(map(pd.tseries.api.guess_datetime_format, present.astype(str).iloc[:1000])):
                 return "", "dates in several formats"
-        almost = "" if n == len(present) else "almost "
-        return "", f"{almost}different in every row{_amounts(present)}"
     if n == len(present) > 10:
         return "", f"different in every row{_amounts(present)}"
+    # A category of one row has no other row to learn its mean from; most rows must share theirs.
+    if n >= _MANY_CATEGORIES and 2 * np.count_nonzero(counts == 1) > len(present):
+        many = f"{n:,} distinct values in {len(present):,} rows{_amounts(present)}"
+        return "", f"{many}; to keep it as categorical, pass categories=[{column.name!r}]"
     return CATEGORICAL if n < _MANY_CATEGORIES else MEAN_TARGET, _too_few_values(column)
 
 
