@@ -705,6 +705,19 @@ def test_sentinels_and_repeated_rows_are_noted():
     assert TableInputs().fit(frame).sentinels_ == {"grade": (9999.0, 1)}
 
 
+@pytest.mark.parametrize("value", [-999, 9999])
+def test_sentinels_in_the_target_are_noted(value):
+    X = np.random.default_rng(0).standard_normal((300, 2))
+    y = pd.Series(X[:, 0] + 50.0, name="height")
+    model = table_model(model="linear").fit(X, y)
+    assert not any("far from" in note for note in model.notes_)
+    y[::25] = value
+    assert table_model(model="linear").fit(X, y).notes_[1] == (
+        f"The target 'height' is {value} in 12 rows, far from its other values. If that stands for "
+        "a missing value, drop these rows."
+    )
+
+
 def test_few_rows_are_warned_of(frame, price):
     with pytest.warns(UserWarning, match="The table has 9 rows, too few to check a model"):
         table_model(model="linear").fit(frame[:9], price[:9])

@@ -341,10 +341,7 @@ class TableInputs(BaseEstimator):
                 f"{_listed(many)}"
             )
         for name, (value, n) in self.sentinels_.items():
-            notes.append(
-                f"{name!r} is {value:g} in {n} rows, far from its other values. If that stands for "
-                "a missing value, replace it by NaN."
-            )
+            notes.append(sentinel_note(repr(name), value, n, "replace it by NaN"))
         return notes
 
     # Which column is what.
@@ -375,7 +372,7 @@ class TableInputs(BaseEstimator):
                     reason = "constant"
                 elif _ROW_NAME.fullmatch(name) and _all_different(finite, len(values)):
                     reason = "different in every row"
-                elif sentinel := _sentinel(finite):
+                elif sentinel := find_sentinel(finite):
                     self.sentinels_[name] = sentinel
             elif isinstance(column.dtype, pd.CategoricalDtype) and column.dtype.ordered:
                 kind = ORDERED
@@ -701,7 +698,7 @@ def _amounts(present: pd.Series) -> str:
     return ", but looks numeric: remove currency signs and thousands separators"
 
 
-def _sentinel(finite: np.ndarray) -> tuple[float, int] | None:
+def find_sentinel(finite: np.ndarray) -> tuple[float, int] | None:
     """Return a value like -999 that is far outside all others, and how often it occurs.
 
     One of fewer than three digits counts where it is repeated.
@@ -716,6 +713,15 @@ def _sentinel(finite: np.ndarray) -> tuple[float, int] | None:
         if often and len(others) and np.min(np.abs(others - value)) > np.ptp(others):
             return float(value), n
     return None
+
+
+def sentinel_note(what: str, value: float, n: int, remedy: str) -> str:
+    """Return a sentence on a value of `find_sentinel`."""
+    rows = "1 row" if n == 1 else f"{n:,} rows"
+    return (
+        f"{what} is {value:g} in {rows}, far from its other values. If that stands for a missing "
+        f"value, {remedy}."
+    )
 
 
 def _text(value: Any) -> str:

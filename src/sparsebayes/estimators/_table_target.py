@@ -10,6 +10,7 @@ from sklearn.utils import column_or_1d
 
 from .._extras import require
 from ..models import CLASSES, REGRESSION
+from ._table_inputs import find_sentinel, sentinel_note
 from .target_transform import looks_log
 
 TASKS = ("auto", REGRESSION, CLASSES)
@@ -125,7 +126,7 @@ def target_named(name: str | None) -> str:
 def target_notes(
     task: Task, y: np.ndarray, name: str | None = None, may_transform: bool = True
 ) -> list[str]:
-    """Return sentences on the task, on how to request the other one, and on a skewed target.
+    """Return sentences on the task, on how to request the other one, and on unusual values.
 
     `may_transform` is True if a model of the logarithm is left to the user.
     """
@@ -140,6 +141,8 @@ def target_notes(
         notes[0] += (
             f" (distinct integers: {len(np.unique(y))}; for classes use {CLASSES!r} as task)"
         )
+    if sentinel := find_sentinel(y):
+        notes.append(sentinel_note(what, *sentinel, "drop these rows"))
     if may_transform and looks_log(y):
         notes.append(
             f"{what} is positive and right-skewed. target_transform='auto' compares its logarithm."
