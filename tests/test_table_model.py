@@ -12,6 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sparsebayes import TRUSTED_TYPES, table_model
 from sparsebayes.estimators._mean_target import MeanTarget
 from sparsebayes.estimators._table_inputs import TableInputs
+from sparsebayes.estimators._table_target import as_target, infer_task
 from sparsebayes.models import MODELS, choose
 
 
@@ -83,8 +84,65 @@ def test_notes_say_what_was_made_of_the_gaps_of_each_kind(frame, price):
     assert "missing dates replaced by the median: when (1)" in notes
 
 
-@pytest.mark.parametrize("form", ["€ {:,}", "${:,}.00", "{:,} €", "{:,}"])
-def test_numbers_as_people_write_them_are_left_out_with_a_hint(form, frame, price):
+@pytest.mark.parametrize(
+    ("form", "how"),
+    [
+        ("{:,}", "with ',' as thousands separator"),
+        ("-{:,}.0", "with ',' as thousands separator"),
+        ("€ {:,}", "with ',' as thousands separator and without '€'"),
+        ("-${:,}.00", "with ',' as thousands separator and without '$'"),
+        ("£{}", "without '£'"),
+        ("{} %", "without '%'"),
+    ],
+)
+def test_formatted_numbers_are_read_in_inputs_and_in_the_target(form, how, frame, price):
+    numbers = np.array([*range(940, 1000), *range(100_000, 100_060)])
+    texts = pd.Series([form.format(number) for number in numbers], name="rent")
+    sign = -1.0 if form.startswith("-") else 1.0
+    inputs = TableInputs().fit(frame.assign(rent=texts), price)
+    assert inputs.kinds_["rent"] == "numeric"
+    assert f"'rent' is text, read as numbers {how}" in inputs.notes_
+    column = inputs.get_feature_names_out().tolist().index("rent")
+    np.testing.assert_array_equal(
+        inputs.transform(frame.assign(rent=texts))[:, column], sign * numbers
+    )
+    single = inputs.transform(frame[:1].assign(rent=[950]))  # read as it was learnt
+    np.testing.assert_array_equal(single, inputs.transform(frame[:1].assign(rent=["950"])))
+    model = table_model(model="baseline").fit(frame, texts)
+    assert model.notes_[:2] == [
+        "The target 'rent' is numeric: regression",
+        f"The target 'rent' is text, read as numbers {how}",
+    ]
+    np.testing.assert_allclose(model.predict(frame[:1]), np.mean(sign * numbers))
+
+
+@pytest.mark.parametrize("wrong", ["1,23", "12%", "€5", "1.000,50"])
+def test_other_text_in_formatted_numbers_is_missing_with_a_warning(wrong):
+    texts = [f"${i},000" for i in range(1, 100)]
+    inputs = TableInputs().fit(pd.DataFrame({"rent": texts}))
+    with pytest.warns(UserWarning, match="in row 1, where the training data have numbers"):
+        Z = inputs.transform(pd.DataFrame({"rent": [wrong]}))
+    assert Z[0, 0] == 50_000.0
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["0,125", "1,250", "2,500"],  # a decimal comma
+        ["1,250", "1250", "2,500"],
+        ["$1", "2", "3"],
+        ["$1", "€2", "$3"],
+        ["1.250,00", "2.500,00"],
+    ],
+)
+def test_numbers_of_several_formats_stay_text(texts):
+    frame = pd.DataFrame({"rent": texts * 30, "x": np.arange(30.0 * len(texts))})
+    assert TableInputs().fit(frame).kinds_["rent"] == "categorical"
+    assert infer_task(as_target(frame["rent"])).kind == "classification"
+
+
+@pytest.mark.parametrize("form", ["{:,} €", "¥{:,}"])
+def test_other_amounts_are_left_out_with_a_hint(form, frame, price):
     amounts = [form.format(1000 + 7 * i) for i in range(len(frame))]
     dropped = TableInputs().fit(frame.assign(rent=amounts), price).dropped_
     assert dropped["rent"].startswith("different in every row, but looks numeric: remove cu")
@@ -283,6 +341,7 @@ def test_two_numbers_and_a_constant_are_warned_of():
         ([1.0, 2.0, np.inf] * 10, "auto", "has inf in row 3, but a regression needs finite"),
         (["1", "2", "x"] * 10, "regression", "has 'x' in row 3, but a regression needs finite"),
         (["1", "2", "x"] * 10, "auto", "has 'x' in row 3, but most rows contain numbers"),
+        (["$1,500", "$2", "x"] * 10, "auto", "has 'x' in row 3, but most rows contain numbers"),
         ([f"{i}.5" for i in range(30)], "auto", "30 distinct values in 30 rows, too many"),
         ([1, "b", 2.5] * 10, "classification", "several types .float, int, str."),
         (pd.date_range("2020-01-01", periods=30), "auto", "has the unsupported type datetime64"),

@@ -35,6 +35,11 @@ _MOST_KNOWN = 20  # values of a categorical that replace an unknown one
 _QUANTILES = 10  # of a numeric column, for the same purpose
 _FEWEST_DF = 3  # degrees of freedom of the spread of two or three categories
 _AMOUNT = re.compile(r"[-+]?[$€£¥₹]?\s?[-+]?\d[\d.,'\s]*[$€£¥₹%]?")
+_FORMATTED = re.compile(
+    r"(?P<sign>[-+]?)(?P<currency>[$€£]?)\s?(?P<inner_sign>[-+]?)"
+    r"(?P<whole>[1-9]\d{0,2}(,\d{3})+|\d+)(?P<decimals>(\.\d+)?)\s?(?P<percent>%?)"
+)
+ALL_MARKS = ",$€£%"  # of `number_marks`
 _SENTINEL = re.compile(r"-9|-?99+")
 _ROW_NAME = re.compile(
     r"|[Uu]nnamed.*|[Ii]ndex|[Rr]ow([_ ]?[Nn](ames?|umbers?))?|[Nn][RrOo]"
@@ -340,6 +345,7 @@ class TableInputs(BaseEstimator):
                 f"{_MANY_CATEGORIES} or more categories, each replaced by its mean target: "
                 f"{_listed(many)}"
             )
+        notes += [f"{name!r} is {marks_note(marks)}" for name, marks in self._marks.items()]
         for name, (value, n) in self.sentinels_.items():
             notes.append(sentinel_note(repr(name), value, n, "replace it by NaN"))
         return notes
@@ -354,6 +360,7 @@ class TableInputs(BaseEstimator):
         dropped: dict[str, str] = {}
         self.sentinels_: dict[str, tuple[float, int]] = {}
         self._orders: dict[str, dict[str, int]] = {}
+        self._marks: dict[str, str] = {}  # of text that is read as numbers
         numpy_columns = [name for name, dtype in frame.dtypes.items() if _has_numpy_dtype(dtype)]
         arrays = dict(zip(numpy_columns, _numpy_numbers(frame, numpy_columns).T, strict=True))
         for name in frame.columns:
@@ -381,6 +388,8 @@ class TableInputs(BaseEstimator):
                 self._orders[name] = {text: code for code, text in enumerate(texts)}
             else:
                 kind, reason = _kind_of_text(column)
+                if kind == NUMERIC and not reason and (marks := number_marks(column.dropna())):
+                    self._marks[name] = marks
             if reason:
                 dropped[name] = reason
             else:
@@ -444,7 +453,7 @@ class TableInputs(BaseEstimator):
         for j in sorted(set(range(len(names))) - set(numpy_columns)):
             column, order = frame[names[j]], self._orders.get(names[j])
             if order is None:
-                values[:, j] = _floats(column)
+                values[:, j] = _floats(column, self._marks.get(names[j], ""))
                 expected = "where the training data have numbers"
             else:
                 values[:, j] = [order.get(text, np.nan) for text in _texts(column)]
@@ -651,7 +660,7 @@ def _kind_of_text(column: pd.Series) -> tuple[str, str]:
     # Texts of NumPy are not str to the compiled parsers of pandas.
     present = column.dropna().map(lambda x: str(x) if isinstance(x, str) else x)
     if len(present) and not isinstance(column.dtype, pd.CategoricalDtype):
-        if np.all(pd.to_numeric(present, errors="coerce").notna()):
+        if number_marks(present) is not None:
             return NUMERIC, _too_few_values(column)
         if _are_dates(present.iloc[:1000]):
             return DATE, _too_few_values(column)
@@ -734,7 +743,7 @@ def _texts(column: pd.Series) -> np.ndarray:
     """Return a column as text, missing values as 'missing'."""
     values = column.astype(object)
     texts = {value: _text(value) for value in values.dropna().unique()}
-    return values.map(texts).fillna("missing").astype(object).to_numpy()
+    return values.map(texts).astype(object).fillna("missing").to_numpy()
 
 
 def _numpy_numbers(frame: pd.DataFrame, names: list[str]) -> np.ndarray:
@@ -754,7 +763,61 @@ def _is_number_column(column: pd.Series) -> bool:
     return is_numeric_dtype(column) or is_timedelta64_dtype(column)
 
 
-def _floats(column: pd.Series) -> np.ndarray:
+def number_marks(present: pd.Series) -> str | None:
+    """Return the characters to drop from text so that it is numbers; None if it is none.
+
+    They are commas between groups of three digits, and a currency sign or a percent sign that all
+    values have.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from sparsebayes.estimators._table_inputs import number_marks
+    >>> number_marks(pd.Series(["$950", "$-1,200.50"])), number_marks(pd.Series(["1.5", "2"]))
+    (',$', '')
+    """
+    import pandas as pd
+
+    if np.all(pd.to_numeric(present, errors="coerce").notna()):
+        return ""
+    units, wholes = set(), set()
+    for value in present.unique():
+        match = _FORMATTED.fullmatch(str(value).strip())
+        if match is None:
+            return None
+        units.add(match["currency"] + match["percent"])
+        wholes.add(match["whole"])
+    grouped = any("," in whole for whole in wholes)
+    if len(units) > 1 or (grouped and any(len(w) > 3 and "," not in w for w in wholes)):
+        return None
+    marks = "," * grouped + units.pop()
+    return marks if np.all(np.isfinite(read_numbers(present, marks))) else None
+
+
+def read_numbers(column: pd.Series, marks: str = "") -> np.ndarray:
+    """Return text as float64 without the characters of `number_marks`; other text is NaN."""
+    import pandas as pd
+
+    def without_marks(value: object) -> object:
+        match = _FORMATTED.fullmatch(value.strip()) if isinstance(value, str) else None
+        if match is None or any(c in match[0] and c not in marks for c in ALL_MARKS):
+            return value
+        whole = match["whole"].replace(",", "")
+        return match["sign"] + match["inner_sign"] + whole + match["decimals"]
+
+    if marks:
+        column = column.astype(object).map(without_marks)
+    return pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+
+
+def marks_note(marks: str) -> str:
+    """Return how text with the characters of `number_marks` was read, for a sentence."""
+    parts = ["with ',' as thousands separator"] if "," in marks else []
+    parts += [f"without {unit!r}" for unit in marks.replace(",", "")]
+    return f"text, read as numbers {' and '.join(parts)}"
+
+
+def _floats(column: pd.Series, marks: str = "") -> np.ndarray:
     """Return a column as float64; what is no number is NaN."""
     import pandas as pd
 
@@ -762,7 +825,7 @@ def _floats(column: pd.Series) -> np.ndarray:
         column = column.dt.total_seconds()
     if isinstance(column.dtype, pd.CategoricalDtype):
         column = column.astype(object)
-    return pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    return read_numbers(column, marks)
 
 
 def _all_different(finite: np.ndarray, n: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,14 @@ from sklearn.utils import column_or_1d
 
 from .._extras import require
 from ..models import CLASSES, REGRESSION
-from ._table_inputs import find_sentinel, sentinel_note
+from ._table_inputs import (
+    ALL_MARKS,
+    find_sentinel,
+    marks_note,
+    number_marks,
+    read_numbers,
+    sentinel_note,
+)
 from .target_transform import looks_log
 
 TASKS = ("auto", REGRESSION, CLASSES)
@@ -30,11 +37,14 @@ class Task:
         Classes: those of an ordered categorical in its order, others sorted.
     reason : str
         Type of the target ("numeric", "text", "boolean", "categorical"), or "requested".
+    marks : str
+        Characters to drop from text that is read as numbers, such as thousands separators.
     """
 
     kind: str
     labels: np.ndarray | None
     reason: str
+    marks: str = field(default="", repr=False)
 
 
 def as_target(y: Any) -> Any:
@@ -67,9 +77,9 @@ def as_target(y: Any) -> Any:
 def infer_task(y: Any, requested: str = "auto") -> Task:
     """Decide between regression and classification by the type of the target.
 
-    Numbers are regression, however few of them are distinct. Text, booleans and categoricals are
-    classes. The values play no part: all folds of a table have the same type, so that they cannot
-    be given different tasks.
+    Numbers are regression, however few of them are distinct, and so is text such as "$1,200" (see
+    `number_marks`). Other text, booleans and categoricals are classes. The values of numbers play
+    no part: all folds of a table have the same type, so that they cannot be given different tasks.
 
     Parameters
     ----------
@@ -93,11 +103,14 @@ def infer_task(y: Any, requested: str = "auto") -> Task:
     if requested not in TASKS:
         raise ValueError(f"task must be one of {TASKS}, got {requested!r}.")
     reason = _type_of(y)
+    marks = (number_marks(y.dropna()) or "") if reason == "text" and requested != CLASSES else ""
+    if marks:
+        reason = "numeric"
     kind = requested
     if requested == "auto":
         kind = REGRESSION if reason == "numeric" else CLASSES
     labels = _labels(y) if kind == CLASSES else None
-    return Task(kind, labels, reason if requested == "auto" else "requested")
+    return Task(kind, labels, reason if requested == "auto" else "requested", marks)
 
 
 def check_target(task: Task, y: Any, name: str | None = None) -> np.ndarray:
@@ -115,7 +128,7 @@ def check_target(task: Task, y: Any, name: str | None = None) -> np.ndarray:
     missing = np.flatnonzero(y.isna())
     if len(missing):
         raise ValueError(f"{what} is missing in row {missing[0] + 1}; drop rows without a target.")
-    return _numbers(y, what) if task.labels is None else _classes(task, y, what)
+    return _numbers(y, what, task.marks) if task.labels is None else _classes(task, y, what)
 
 
 def target_named(name: str | None) -> str:
@@ -141,6 +154,8 @@ def target_notes(
         notes[0] += (
             f" (distinct integers: {len(np.unique(y))}; for classes use {CLASSES!r} as task)"
         )
+    if task.marks:
+        notes.append(f"{what} is {marks_note(task.marks)}")
     if sentinel := find_sentinel(y):
         notes.append(sentinel_note(what, *sentinel, "drop these rows"))
     if may_transform and looks_log(y):
@@ -188,12 +203,12 @@ def _plain(y: Any) -> np.ndarray:
     return y.astype(object).infer_objects().to_numpy()
 
 
-def _numbers(y: Any, what: str) -> np.ndarray:
+def _numbers(y: Any, what: str, marks: str) -> np.ndarray:
     import pandas as pd
 
     if pd.api.types.is_datetime64_any_dtype(y) or pd.api.types.is_timedelta64_dtype(y):
         raise ValueError(f"{what} contains dates or durations. Convert them to numbers.")
-    values = pd.to_numeric(y.astype(object), errors="coerce").to_numpy(np.float64)
+    values = read_numbers(y.astype(object), marks)
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
         raise ValueError(
@@ -209,16 +224,13 @@ def _shown(y: Any, row: int) -> str:
 
 
 def _classes(task: Task, y: Any, what: str) -> np.ndarray:
-    import pandas as pd
-
     labels: Any = task.labels
     if task.reason == "text":
-        values = pd.to_numeric(y, errors="coerce").to_numpy(np.float64)
-        bad = np.flatnonzero(np.isnan(values))
+        bad = np.flatnonzero(np.isnan(read_numbers(y, ALL_MARKS)))
         if 0 < 2 * len(bad) < len(y):
             raise ValueError(
                 f"{what} has {_shown(y, bad[0])} in row {bad[0] + 1}, but most rows contain "
-                f"numbers. Correct that value, or pass task={CLASSES!r}."
+                f"numbers. Correct that value, or {_request(CLASSES)}."
             )
     elif task.reason not in ("boolean", "categorical", "requested"):
         raise ValueError(
@@ -232,6 +244,11 @@ def _classes(task: Task, y: Any, what: str) -> np.ndarray:
     if len(labels) > max(2, min(_MANY_CLASSES, len(y) // 2)):
         raise ValueError(
             f"{what} has {len(labels)} distinct values in {len(y)} rows, too many for "
-            f"classes. If they are numbers, convert them or pass task={REGRESSION!r}."
+            f"classes. If they are numbers, convert them or {_request(REGRESSION)}."
         )
     return _plain(y)
+
+
+def _request(task: str) -> str:
+    """Return how to request a task, in Python and on the command line."""
+    return f"set the task to {task!r} (--task {task} in a shell)"
