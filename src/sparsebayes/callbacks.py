@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +16,51 @@ if TYPE_CHECKING:
 
 _INSTANT = 1e-9  # seconds
 _STEPS_PER_TASK = 25  # steps that scikit-learn's callbacks see as one
+
+
+class Interrupt:
+    """Ctrl-C during a fit: the first ends the fit with what it has reached, the second at once."""
+
+    def __init__(self) -> None:
+        self._pressed = self._noticed = False
+
+    @contextmanager
+    def listen(self) -> Iterator[None]:
+        """Listen during a fit.
+
+        A fit inside another one, a fit in a thread, and one of a program with a handler of its own
+        for this signal change nothing. A fit that had nothing left to cut short when Ctrl-C was
+        pressed ends with a KeyboardInterrupt, so that it is never ignored.
+        """
+        in_main = threading.current_thread() is threading.main_thread()
+        if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            yield
+            return
+        self._pressed = self._noticed = False
+        signal.signal(signal.SIGINT, self._press)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            was_ignored = self._pressed and not self._noticed
+            self._pressed = False
+        if was_ignored:
+            raise KeyboardInterrupt
+
+    def notice(self) -> bool:
+        """Return whether the running fit should end; it has to if this is true."""
+        self._noticed |= self._pressed
+        return self._pressed
+
+    def _press(self, *signal_and_frame: object) -> None:
+        if self._pressed:
+            raise KeyboardInterrupt
+        self._pressed = True
+        text = "Interrupted: the fit ends with what it has reached. Ctrl-C again stops it at once."
+        print(text, file=sys.stderr, flush=True)
+
+
+INTERRUPT = Interrupt()
 
 
 class Budget:
@@ -31,14 +78,16 @@ class Budget:
     @property
     def over(self) -> bool:
         """True after the time has passed, or the user has interrupted the fit."""
-        if not self.reason and self._end is not None and time.monotonic() > self._end:
+        if INTERRUPT.notice():
+            self.reason = "interrupted"
+        elif not self.reason and self._end is not None and time.monotonic() > self._end:
             self.reason = "time_limit"
         return bool(self.reason)
 
     @property
     def seconds_left(self) -> float | None:
         """Seconds that are left, more than none; None without a limit."""
-        if self.reason:
+        if self.over:
             return _INSTANT
         return None if self._end is None else max(_INSTANT, self._end - time.monotonic())
 

@@ -1,5 +1,6 @@
 """Fits that run out of time, or are interrupted, keep what they have reached."""
 
+import signal
 import warnings
 
 import numpy as np
@@ -92,31 +93,57 @@ def test_the_search_of_length_scales_ends_after_the_evaluation_that_ran_out_of_t
     assert len(calls) == 1
 
 
-def test_an_interrupt_in_the_search_of_length_scales_keeps_what_was_reached(monkeypatch):
-    calls = []
-    evaluate = widths._Parts.__call__
-
-    def interrupted(self, *theta):
-        calls.append(theta)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return evaluate(self, *theta)
-
-    monkeypatch.setattr(widths._Parts, "__call__", interrupted)
-    X, y = data()
-    with pytest.warns(ConvergenceWarning, match="interrupted"):
-        fitted = sb.SparseGPRegressor().fit(X, y)
-    assert fitted.stop_reason_ == "interrupted"
-    assert not fitted.converged_
-    assert fitted.score(X, y) > 0.5
-    assert len(calls) == 4  # the third is made again
-
-
 def test_a_mixture_without_time_has_one_member():
     X, y = data()
     with pytest.warns(ConvergenceWarning):
         fitted = StackedRegressor(max_time=1e-6).fit(X, np.exp(y))
-    assert fitted.choices_["member"] == ["Gaussian process"]
+    assert fitted.choices_["member"] == ["linear"]
+
+
+def press_ctrl_c(monkeypatch, name, presses=1):
+    """Send SIGINT at the first call of a method of the search of length scales."""
+    method = getattr(widths._Parts, name)
+    left = [presses]
+
+    def interrupted(self, *args):
+        while left[0]:
+            left[0] -= 1
+            signal.raise_signal(signal.SIGINT)
+        return method(self, *args)
+
+    monkeypatch.setattr(widths._Parts, name, interrupted)
+
+
+@pytest.mark.parametrize("model", [sb.SparseGPRegressor, sb.RVMRegressor, StackedRegressor])
+def test_ctrl_c_ends_a_fit_with_what_it_has_reached(model, monkeypatch, capsys):
+    press_ctrl_c(monkeypatch, "__call__")
+    X, y = data()
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        fitted = model().fit(X, y)
+    assert not fitted.converged_
+    assert np.all(np.isfinite(fitted.predict(X)))
+    assert "Ctrl-C again" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_twice_ends_a_fit_at_once(monkeypatch):
+    press_ctrl_c(monkeypatch, "__call__", presses=2)
+    model = sb.SparseGPRegressor()
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(*data())
+    assert not hasattr(model, "coef_")
+
+
+def test_ctrl_c_that_comes_too_late_for_a_fit_is_raised_after_it(monkeypatch):
+    def take(model, fitted):
+        vars(model).update(vars(fitted))
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("sparsebayes.estimators._sklearn.take_attributes", take)
+    model = sb.BackfittingRegressor()
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(*data())
+    assert model.converged_
 
 
 def test_learning_length_scales_reports_progress(capsys, monkeypatch):

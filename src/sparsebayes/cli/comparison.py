@@ -143,8 +143,6 @@ def measure(
             if not parts:
                 raise
             break
-        if getattr(model.final_, "stop_reason_", "") == "interrupted":
-            raise KeyboardInterrupt
         fitted = time.perf_counter()
         parts.append(hold_out(model, frame, y, test, classes))
         predicting += time.perf_counter() - fitted
@@ -414,13 +412,13 @@ def in_time(seconds: float, work: Callable[[], T]) -> T:
     """Return the result of some work; raise OutOfTime if it takes longer.
 
     The main thread is interrupted as by Ctrl-C, repeatedly, because an interrupt during a
-    destructor is lost. OutOfTime is raised even if an estimator handles the interrupt by returning
-    an unfinished model. It is no context manager: an interrupt between the end of a body and the
-    code after it would be taken for Ctrl-C.
+    destructor is lost. OutOfTime, or KeyboardInterrupt after Ctrl-C, is raised even if an estimator
+    handles the interrupt by returning an unfinished model. It is no context manager: an interrupt
+    between the end of a body and the code after it would be taken for Ctrl-C.
     """
-    if seconds > threading.TIMEOUT_MAX:
-        return work()
     expired, done, turn = threading.Event(), threading.Event(), threading.Lock()
+    pressed = threading.Event()
+    handler = signal.getsignal(signal.SIGINT)
 
     def watch() -> None:
         pause = max(0.0, seconds)
@@ -432,16 +430,16 @@ def in_time(seconds: float, work: Callable[[], T]) -> T:
             pause = _INTERRUPT_EVERY
 
     def interrupt(*signal_and_frame: object) -> None:
-        if expired.is_set():
+        # A background process of a script ignores SIGINT, but not the interrupt of its own time.
+        if expired.is_set() or handler is not signal.SIG_IGN:
+            pressed.set()
             raise KeyboardInterrupt
 
-    # A background process of a script ignores SIGINT, and would ignore this interrupt.
-    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    if ignored:
-        signal.signal(signal.SIGINT, interrupt)
+    signal.signal(signal.SIGINT, interrupt)
     try:
         try:
-            threading.Thread(target=watch, daemon=True).start()
+            if seconds <= threading.TIMEOUT_MAX:
+                threading.Thread(target=watch, daemon=True).start()
             result = work()
         finally:
             with turn:
@@ -452,8 +450,9 @@ def in_time(seconds: float, work: Callable[[], T]) -> T:
             raise
     finally:
         done.set()
-        if ignored:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, handler or signal.SIG_DFL)
     if expired.is_set():
         raise OutOfTime
+    if pressed.is_set():  # and the model kept what it had reached
+        raise KeyboardInterrupt
     return result

@@ -25,6 +25,7 @@ from sklearn.utils.validation import validate_data as _validate_data
 
 from .._array import is_torch
 from .._warn import warn
+from ..callbacks import INTERRUPT
 from ..rows import is_dask, is_dask_frame
 from ..rows.executors import few_blas_threads
 
@@ -174,11 +175,14 @@ def whole_fit(method: Callable[..., Any]) -> Callable[..., Any]:
             threads = few_blas_threads()
         elif on_a_device(X) or vars(self).get("device"):
             threads = few_blas_threads(_BESIDE_DEVICE)
-        with config_context(array_api_dispatch=False), threads:
-            fit_copy(copy, *arrays, **named)
-        if is_dask_frame(X):
-            _check_feature_names(copy, X._meta, reset=True)
-        take_attributes(self, copy)
+        # Workers of a fit in several processes get Ctrl-C as well, and end in their own way.
+        alone = vars(self).get("n_jobs") in (None, 1) and vars(self).get("client") is None
+        with INTERRUPT.listen() if alone else nullcontext():
+            with config_context(array_api_dispatch=False), threads:
+                fit_copy(copy, *arrays, **named)
+            if is_dask_frame(X):
+                _check_feature_names(copy, X._meta, reset=True)
+            take_attributes(self, copy)
         return self
 
     return fit

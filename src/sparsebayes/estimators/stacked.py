@@ -279,7 +279,12 @@ class StackedRegressor(Mixture, TargetRegressor):
         may_be_log = self.target_transform == "auto" and positive and not known_noise
         of_log = of_log or (may_be_log and is_small)
         kernel = None
-        if of_y:
+        if np.shape(candidates.X)[1] <= _MOST_COLUMNS:
+            # First: in the time that it takes no process has more than a few functions.
+            for log in [False] * of_y + [True] * of_log:
+                if candidates.goes_on:
+                    candidates.add("linear of log y" if log else "linear", self._linear(), log)
+        if of_y and candidates.goes_on:
             process = candidates.add(_PROCESS, self._process(n))
             kernel = process.model._fitted.kernel
             if self._has_additive(n) and candidates.goes_on:
@@ -290,11 +295,6 @@ class StackedRegressor(Mixture, TargetRegressor):
             kernel = process.model._fitted.kernel if kernel is None else kernel
             if self._has_kernel_of_log(candidates, kernel):
                 candidates.add("Gaussian process and kernel of log y", self._process(n), True)
-        if process.model.n_features_in_ <= _MOST_COLUMNS:
-            for log in [True] * of_log + [False] * of_y:
-                name = "linear of log y" if log else "linear"
-                if candidates.goes_on:
-                    candidates.add(name, self._linear(), log, first=True)
         if self.prefer == "small":
             for log in [False] * of_y + [True] * of_log:
                 name = "functions of log y" if log else "functions"
@@ -554,10 +554,9 @@ class _Candidates:
         model: Any,
         log: bool = False,
         kernel: KernelChoice | None = None,
-        first: bool = False,
         started: float | None = None,
     ) -> Member:
-        """Fit a member, with a known kernel where one is given; the simplest is the first."""
+        """Fit a member, with a known kernel where one is given."""
         started = time.process_time() if started is None else started
         target = logarithm(self.y) if log else self.y
         with warnings.catch_warnings(record=True) as notes:
@@ -571,9 +570,8 @@ class _Candidates:
             self.budget.interrupt()
         largest = self.largest_log if log else None
         member = Member(name, model, time.process_time() - started, largest)
-        place = 0 if first else len(self.members)
-        self.members.insert(place, member)
-        self.loo.insert(place, member.leave_one_out(self.y))
+        self.members.append(member)
+        self.loo.append(member.leave_one_out(self.y))
         self._warned[name] = [(str(note.message), note.category) for note in notes]
         return member
 

@@ -856,9 +856,6 @@ def scoring(
             return (height(x), *nothing) if is_last and height is not None else function(x)
         except np.linalg.LinAlgError:
             return -np.inf, *nothing
-        except KeyboardInterrupt:  # this value is needed; no other will be
-            budget.interrupt()
-            return function(x)
 
     value, slope, information = evaluate(x)
     for remaining in range(evaluations - 1, 0, -1):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from ..callbacks import INTERRUPT
 from ..rows import LostWorkers
 from ..solvers.run import StopReason
 from ._runs import CUT_SHORT, JobT, PartitionRuns, RunResult
@@ -74,7 +75,7 @@ def run_schedule(
                 if reason:
                     break
     except KeyboardInterrupt:
-        if not done:
+        if not done or INTERRUPT.notice():  # the second Ctrl-C
             raise
         reason = StopReason.INTERRUPTED
     if key := schedule.ending(done):

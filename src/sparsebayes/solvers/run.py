@@ -22,6 +22,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from ..callbacks import INTERRUPT
 from ..designs import Design
 from ..posterior import Posterior
 
@@ -226,8 +227,9 @@ def run(
 ) -> Result[S]:
     """Run a solver until it is done or a limit or the callback stops it.
 
-    A KeyboardInterrupt stops it too and leaves the state of the last complete step. A step whose
-    evidence is not finite ends the run as `StopReason.NOT_FINITE`, for every solver.
+    Ctrl-C, or a KeyboardInterrupt of the callback, stops it too and leaves the state of the last
+    complete step. A step whose evidence is not finite ends the run as `StopReason.NOT_FINITE`, for
+    every solver.
 
     Parameters
     ----------
@@ -277,11 +279,14 @@ def run(
             if stopped:
                 reason = StopReason.CALLBACK
                 break
+            if INTERRUPT.notice():
+                reason = solver.done(state) or StopReason.INTERRUPTED
+                break
             if max_time is not None and time.monotonic() - started > max_time:
                 reason = solver.done(state) or StopReason.TIME_LIMIT
                 break
     except KeyboardInterrupt:
-        if state is None:
+        if state is None or INTERRUPT.notice():  # the second Ctrl-C
             raise
         reason = StopReason.INTERRUPTED
     return Result(state, _collect(records), len(records), reason)
