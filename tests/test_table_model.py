@@ -628,6 +628,34 @@ def test_text_in_a_numeric_column_is_a_missing_value_with_a_warning():
     assert np.all(scores > 0.9)
 
 
+@pytest.mark.parametrize("dtype", [object, "string", "polars"])
+def test_text_with_leading_zeros_is_categorical(dtype):
+    rng = np.random.default_rng(0)
+    zips = rng.choice(["01000", "02000", "10115"], 90)
+    frame = pd.DataFrame({"zip": zips, "x": rng.standard_normal(90)})
+    effect = frame["zip"].map({"01000": 3.0, "02000": -3.0, "10115": 0.0}) + frame["x"]
+    frame = pl.from_pandas(frame) if dtype == "polars" else frame.astype({"zip": dtype})
+    model = table_model(model="linear").fit(frame, effect)
+    assert model.inputs_.kinds_["zip"] == "categorical"
+    assert not any("read as numbers" in note for note in model.notes_)
+    known = pd.DataFrame({"zip": [10115, 10115.0], "x": [0.0, 0.0]})
+    np.testing.assert_allclose(model.predict(known), 0.0, atol=0.2)
+    with pytest.warns(UserWarning, match="'1000' in column 'zip' was not in the training data"):
+        _, std = model.predict(pd.DataFrame({"zip": [1000], "x": [0.0]}), return_std=True)
+    assert std[0] > 2.0
+
+
+def test_other_text_of_digits_is_numeric_with_a_note():
+    frame = pd.DataFrame({"doors": ["0", "2", "10"] * 20, "x": ["0.5", "0", "07.5"] * 20})
+    inputs = TableInputs().fit(frame)
+    assert inputs.kinds_ == {"doors": "numeric", "x": "numeric"}
+    assert inputs.notes_[1:] == [
+        "text of digits read as numbers: doors. For codes, pass categories=['doors']."
+    ]
+    assert inputs.transform(frame[:1].assign(doors=["02"])).tolist() == [[2.0, 0.5]]
+    assert TableInputs(categories=["doors"]).fit(frame).kinds_["doors"] == "categorical"
+
+
 @pytest.mark.parametrize("mark", ["?", "-", "NA", " none "])
 def test_text_for_missing_values_is_missing_in_frames_and_in_files(tmp_path, mark):
     from sparsebayes.cli.tables import read_table

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from sparsebayes.cli import main
+from sparsebayes.cli.tables import read_table
 
 
 def write(path, columns, separator=","):
@@ -36,6 +37,31 @@ def test_thousands_separators_are_read_in_inputs_and_in_the_target(tmp_path, cap
     one = write(tmp_path / "one.csv", {"size": ["750"]})
     assert main(["predict", model, one, "--output", str(out)]) == 0
     np.testing.assert_allclose(pd.read_csv(out)["price"], 75_000, rtol=1e-3)
+
+
+def test_codes_with_leading_zeros_are_text(tmp_path, capsys):
+    codes = np.random.default_rng(0).choice(["01000", "02000", "10115", ""], 80)
+    columns = {
+        "key": [f"{i:03}" for i in range(80)],
+        "zip": [f" {code} " for code in codes],
+        "size": ["00", "07", "1.5", "12"] * 20,
+        "price": [{"01000": "30.5", "02000": "-30.5"}.get(code, "0.5") for code in codes],
+    }
+    table = write(tmp_path / "t.csv", columns)
+    frame = read_table(table).frame
+    assert set(frame["zip"].dropna()) == {"01000", "02000", "10115"}
+    assert frame["zip"].isna().sum() == np.sum(codes == "")
+    assert frame["size"].tolist() == [0.0, 7.0, 1.5, 12.0] * 20
+    model, out = str(tmp_path / "m.skops"), tmp_path / "out.csv"
+    options = ["--target", "price", "--id", "key", "--model", "linear", "--output", model]
+    assert main(["fit", table, *options]) == 0
+    assert "columns: 1 numeric, 1 categorical" in capsys.readouterr().out
+    new = write(tmp_path / "n.csv", {"key": ["007"] * 2, "zip": ["10115"] * 2, "size": ["1"] * 2})
+    assert main(["predict", model, new, "--output", str(out)]) == 0  # where zip is a number
+    assert capsys.readouterr().err == ""
+    predicted = pd.read_csv(out, dtype={"key": str})
+    assert predicted["key"].tolist() == ["007", "007"]
+    np.testing.assert_allclose(predicted["price"], 0.5, atol=1.0)
 
 
 def test_an_error_about_the_task_names_the_option(tmp_path, capsys):

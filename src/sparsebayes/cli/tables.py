@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import itertools
 import os
 import re
 import sys
@@ -198,6 +199,7 @@ def _parse(text: str, separator: str, shown: str, notes: list[str]) -> Table:
             decimal="," if comma else ".",
             header=0 if named else None,
             names=names,
+            dtype={names[j]: str for j in _code_columns(text, separator, named)},
             skipinitialspace=True,
             na_values=list(MISSING_TEXT),
             index_col=False,
@@ -229,6 +231,25 @@ def _check_lengths(text: str, separator: str, shown: str) -> tuple[list[str], li
         if n_rows <= _SNIFFED:
             sample.append(row)
     return header, sample, n_rows
+
+
+def _code_columns(text: str, separator: str, named: bool) -> set[int]:
+    """Return the columns of digits only of which some have leading zeros, such as zip codes."""
+    from ..estimators._table_inputs import CODE, MISSING_TEXT
+
+    start = rf'(?<![^"\s{re.escape(separator)}]0\d)'  # behind the zero, which is fast to search
+    if not re.search(rf"0\d{start}", text):
+        return set()
+    codes: set[int] = set()
+    others: set[int] = set()
+    for _, row in itertools.islice(_records(text, separator), int(named), None):
+        for j, cell in enumerate(row):
+            value = cell.strip()
+            if CODE.fullmatch(value):
+                codes.add(j)
+            elif not value.isdecimal() and value not in MISSING_TEXT:
+                others.add(j)
+    return codes - others
 
 
 def _different(names: list[str], notes: list[str]) -> list[str]:

@@ -40,6 +40,7 @@ _FORMATTED = re.compile(
     r"(?P<whole>[1-9]\d{0,2}(,\d{3})+|\d+)(?P<decimals>(\.\d+)?)\s?(?P<percent>%?)"
 )
 ALL_MARKS = ",$€£%"  # of `number_marks`
+CODE = re.compile(r"0\d+")
 _SENTINEL = re.compile(r"-9|-?99+")
 _ROW_NAME = re.compile(
     r"|[Uu]nnamed.*|[Ii]ndex|[Rr]ow([_ ]?[Nn](ames?|umbers?))?|[Nn][RrOo]"
@@ -345,6 +346,11 @@ class TableInputs(BaseEstimator):
                 f"{_MANY_CATEGORIES} or more categories, each replaced by its mean target: "
                 f"{_listed(many)}"
             )
+        if digits := self._digits:
+            notes.append(
+                f"text of digits read as numbers: {_listed(digits)}. For codes, pass "
+                f"categories=[{', '.join(map(repr, digits[:3]))}{', ...' * (len(digits) > 3)}]."
+            )
         notes += [f"{name!r} is {marks_note(marks)}" for name, marks in self._marks.items()]
         for name, (value, n) in self.sentinels_.items():
             notes.append(sentinel_note(repr(name), value, n, "replace it by NaN"))
@@ -361,6 +367,7 @@ class TableInputs(BaseEstimator):
         self.sentinels_: dict[str, tuple[float, int]] = {}
         self._orders: dict[str, dict[str, int]] = {}
         self._marks: dict[str, str] = {}  # of text that is read as numbers
+        self._digits: list[str] = []  # the columns that are such text, of integers
         numpy_columns = [name for name, dtype in frame.dtypes.items() if _has_numpy_dtype(dtype)]
         arrays = dict(zip(numpy_columns, _numpy_numbers(frame, numpy_columns).T, strict=True))
         for name in frame.columns:
@@ -388,8 +395,11 @@ class TableInputs(BaseEstimator):
                 self._orders[name] = {text: code for code, text in enumerate(texts)}
             else:
                 kind, reason = _kind_of_text(column)
-                if kind == NUMERIC and not reason and (marks := number_marks(column.dropna())):
-                    self._marks[name] = marks
+                if kind == NUMERIC and not reason:
+                    if marks := number_marks(column.dropna()):
+                        self._marks[name] = marks
+                    if _are_digits(column.dropna()):
+                        self._digits.append(name)
             if reason:
                 dropped[name] = reason
             else:
@@ -660,7 +670,8 @@ def _kind_of_text(column: pd.Series) -> tuple[str, str]:
     # Texts of NumPy are not str to the compiled parsers of pandas.
     present = column.dropna().map(lambda x: str(x) if isinstance(x, str) else x)
     if len(present) and not isinstance(column.dtype, pd.CategoricalDtype):
-        if number_marks(present) is not None:
+        is_code = _are_digits(present) and any(map(CODE.fullmatch, _texts(present)))
+        if number_marks(present) is not None and not is_code:
             return NUMERIC, _too_few_values(column)
         if _are_dates(present.iloc[:1000]):
             return DATE, _too_few_values(column)
@@ -678,6 +689,11 @@ def _kind_of_text(column: pd.Series) -> tuple[str, str]:
         many = f"{n:,} distinct values in {len(present):,} rows{_amounts(present)}"
         return "", f"{many}; to keep it as categorical, pass categories=[{column.name!r}]"
     return CATEGORICAL if n < _MANY_CATEGORIES else MEAN_TARGET, _too_few_values(column)
+
+
+def _are_digits(present: pd.Series) -> bool:
+    """Return whether all of these values are text of digits only."""
+    return all(isinstance(value, str) and value.strip().isdecimal() for value in present.unique())
 
 
 def _are_dates(present: pd.Series) -> bool:
