@@ -6,6 +6,7 @@ import numpy as np
 import onnxruntime as runtime
 import pandas as pd
 import pytest
+from sklearn.base import is_classifier
 from sklearn.datasets import make_friedman1
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -24,8 +25,11 @@ from sparsebayes import (
     export_model,
     table_model,
 )
+from sparsebayes.estimators.stacked import StackedRegressor
+from sparsebayes.estimators.stacked_classifier import StackedClassifier
 
 CC = shutil.which("cc")
+NEEDS_CC = pytest.mark.skipif(CC is None, reason="no C compiler here")
 X, Y = make_friedman1(n_samples=90, noise=1.0, random_state=0)
 X = X * np.geomspace(0.01, 100.0, X.shape[1]) + 3.0  # raw units
 NEW = np.concatenate(
@@ -90,13 +94,13 @@ int main(void) {
     double x[N], mean, std = -1.0; int i;
     for (;;) {
         for (i = 0; i < N; i++) if (scanf("%lf", x + i) != 1) return 0;
-        PREDICT(x, &mean, STD);
+        PREDICT(x, &mean STD);
         printf("%.17g %.17g\\n", mean, std);
     }
 }
 """
     words = {"N]": f"{rows.shape[1]}]", "< N": f"< {rows.shape[1]}", "PREDICT": f"{name}_predict"}
-    for word, value in {**words, "STD": "&std" if std else "0"}.items():
+    for word, value in {**words, " STD": ", &std" if std else ""}.items():
         driver = driver.replace(word, value)
     (folder / "driver.c").write_text(driver)
     flags = ["-std=c99", "-O1", "-Wall", "-Wextra", "-Werror", "-pedantic"]
@@ -211,14 +215,53 @@ def test_a_table_is_exported_by_the_numbers_it_is_made_into():
         ),
         (RVMRegressor("rbf", gamma=WIDTHS, heal=True), "Healing adds .* return_std=False"),
         (make_pipeline(MinMaxScaler(), RVMRegressor("rbf")), "contains a MinMaxScaler"),
-        (SparseTargetTransform(RVMRegressor("rbf", gamma=WIDTHS)), "transforms the target"),
+        (
+            SparseTargetTransform(RVMRegressor("rbf", gamma=WIDTHS), target_transform="log"),
+            "predicts the logarithm of the target. Fit with target_transform=None",
+        ),
+        (
+            StackedRegressor(prefer="small", target_transform="log"),
+            "predicts the logarithm of the target. Fit with target_transform=None",
+        ),
+        (StackedRegressor(target_transform=None), "is a mixture of models.* prefer='small'"),
+        (StackedClassifier(prefer="small"), "predicts classes"),
     ],
-    ids=["labels", "kernel", "neighbours", "healing", "scaler", "target"],
+    ids=[
+        *("labels", "kernel", "neighbours", "healing", "scaler", "target"),
+        *("log", "mixture", "mixture of classes"),
+    ],
 )
 def test_what_cannot_be_exported_is_refused_in_a_sentence(model, sentence):
-    target = (Y > np.median(Y)).astype(int) if isinstance(model, RVMClassifier) else Y
+    target = (Y > np.median(Y)).astype(int) if is_classifier(model) else Y
     with pytest.raises(ValueError, match=sentence):
         export_model(model.fit(X, target))
+
+
+def _small_models():
+    frame = pd.DataFrame(X[:, :3], columns=list("abc")).assign(kind=["one", "two", "three"] * 30)
+    table = table_model(prefer="small", target_transform=None).fit(frame, Y)
+    functions = StackedRegressor(prefer="small", target_transform=None, noise_variance="learn")
+    plain = SparseTargetTransform(make_pipeline(StandardScaler(), RVMRegressor("rbf", gamma=0.1)))
+    return {
+        "table": (table, frame, table.transform(frame)),
+        "mixture": (functions.fit(X, Y), NEW, NEW),
+        "target": (plain.fit(X, Y - 20.0), NEW, NEW),
+    }
+
+
+@pytest.mark.parametrize("to", ["python", "onnx", pytest.param("c", marks=NEEDS_CC)])
+def test_a_mixture_of_one_member_is_exported_as_this_member(to, tmp_path):
+    for model, rows, encoded in _small_models().values():
+        code = export_model(model, to=to)
+        if to == "c":
+            found = _run_c(code, encoded, tmp_path)
+        elif to == "onnx":
+            found = runtime.InferenceSession(code).run(None, {"X": encoded})
+        else:
+            names: dict = {}
+            exec(code, names)
+            found = names["predict"](encoded, return_std=True)
+        np.testing.assert_allclose(found, model.predict(rows, return_std=True), rtol=1e-6)
 
 
 def test_noise_by_the_input_and_several_targets_are_refused():
@@ -266,7 +309,7 @@ def test_the_command_line_writes_what_the_function_gives(tmp_path, monkeypatch, 
     )
     assert np.isfinite(float(done.stdout))
     assert main(["export", "m.skops", "--to", "c", "--name", "pump", "--no-std"]) == 0
-    assert "void pump_predict(" in capsys.readouterr().out
+    assert "void pump_predict(const double *x, double *mean)" in capsys.readouterr().out
     assert main(["export", "m.skops", "--to", "onnx"]) == 2
     assert "--output" in capsys.readouterr().err
     assert main(["export", "nothing.skops", "--to", "c"]) == 2

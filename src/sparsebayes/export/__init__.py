@@ -36,13 +36,15 @@ def export_model(
     ----------
     model : fitted regressor
         A regressor of this package on kernel functions or columns, alone, in a pipeline after
-        `StandardScaler`, or in a `table_model`. The inputs of a `table_model` are those of
-        ``model.transform``; the file lists their names.
+        `StandardScaler`, or in a `table_model`. A mixture of models must have one member only, as
+        with ``prefer="small"``. The inputs of a `table_model` are those of ``model.transform``; the
+        file lists their names.
     to : {"c", "python", "onnx"}, default="c"
         ``"c"``: one C file with ``void NAME_predict(const double *x, double *mean, double *std)``
-        that includes math.h only. ``"python"``: a module whose ``predict(X, return_std=False)``
-        needs NumPy only. ``"onnx"``: a graph of opset 18, in double precision, from ``X`` of shape
-        (n, n_inputs) to ``mean`` and ``std`` of shape (n,). Requires onnx.
+        that includes math.h only; without the parameter `std` if `return_std` is False.
+        ``"python"``: a module whose ``predict(X, return_std=False)`` needs NumPy only. ``"onnx"``:
+        a graph of opset 18, in double precision, from ``X`` of shape (n, n_inputs) to ``mean`` and
+        ``std`` of shape (n,). Requires onnx.
     name : str, default="model"
         Prefix of the names in the C file; name of the ONNX graph.
     return_std : bool, default=True
@@ -56,9 +58,9 @@ def export_model(
     Raises
     ------
     ValueError
-        If the model cannot be exported: a classifier, several targets, a transformed target, a
-        kernel that is not stationary; and with ``return_std=True`` if the noise depends on the
-        inputs, or with ``heal=True``.
+        If the model cannot be exported: a classifier, a mixture of several models, several targets,
+        a transformed target, a kernel that is not stationary; and with ``return_std=True`` if the
+        noise depends on the inputs, or with ``heal=True``.
 
     Examples
     --------

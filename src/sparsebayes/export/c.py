@@ -8,7 +8,10 @@ from .terms import FORMULAS, Part, Terms, arrays, headline, number_lines, packed
 
 
 def write_c(terms: Terms, name: str) -> str:
-    """Return a C file with ``void NAME_predict(const double *x, double *mean, double *std)``."""
+    """Return a C file with ``void NAME_predict(const double *x, double *mean, double *std)``.
+
+    The last parameter is left out where the model was written without its standard deviation.
+    """
     out = [*_head(terms, name), *_constants(terms, name)]
     if terms.triangle is not None:
         out += ["", *_square(name)]
@@ -23,7 +26,7 @@ def _head(terms: Terms, name: str) -> list[str]:
         head,
         " *",
         f" *   double x[{len(terms.inputs)}], mean{', std' if with_std else ''};",
-        f" *   {name}_predict(x, &mean, {'&std' if with_std else 'NULL'});",
+        f" *   {name}_predict(x, &mean{', &std' if with_std else ''});",
         " *",
         " * Compile with -lm. -DSPARSEBAYES_REAL=float halves the memory of the constants: check",
         " * what it costs, since weights of functions that overlap are large and cancel.",
@@ -72,9 +75,9 @@ def _square(name: str) -> list[str]:
 
 
 def _predict(terms: Terms, name: str) -> list[str]:
-    k = len(terms.weights)
+    k, std = len(terms.weights), "" if terms.triangle is None else ", double *std"
     out = [
-        f"void {name}_predict(const double *x, double *mean, double *std)",
+        f"void {name}_predict(const double *x, double *mean{std})",
         "{",
         f"    double phi[{max(1, terms.n_centres)}], total = {terms.intercept!r};",
         *(["    double edge = 0.0;"] if terms.beyond is not None else []),
@@ -138,7 +141,7 @@ def _part_values(terms: Terms, name: str, p: int, part: Part) -> list[str]:
 def _deviation(terms: Terms, name: str) -> list[str]:
     """Return the lines that compute the standard deviation."""
     if terms.triangle is None:
-        return ["    (void)std; /* written without the standard deviation */"]
+        return []
     k = len(terms.weights)
     out = ["    if (std) {", f"        double variance = {terms.variance!r};"]
     if terms.beyond is not None:

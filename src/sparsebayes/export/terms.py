@@ -161,19 +161,41 @@ def _unscaled(model: BaseEstimator) -> tuple[BaseEstimator, ArrayLike, ArrayLike
     """Return the model at the end of a pipeline, and the shift and rate of its scalers."""
     shift: np.ndarray | float = 0.0
     rate: np.ndarray | float = 1.0
+    for step in _steps(model):
+        if not isinstance(step, StandardScaler):
+            raise ValueError(
+                f"The pipeline contains a {type(step).__name__}, but only a "
+                "StandardScaler can be exported. Export the last step, and transform its "
+                "inputs yourself."
+            )
+        mean = step.mean_ if step.with_mean else 0.0
+        scale = step.scale_ if step.with_std else 1.0
+        shift, rate = shift + mean / rate, rate / scale
+    return _last(model), shift, rate
+
+
+def _steps(model: BaseEstimator) -> list[BaseEstimator]:
+    """Return the steps before the last one, of a pipeline in a model as well."""
     if isinstance(model, Pipeline):
-        for step in model[:-1]:
-            if not isinstance(step, StandardScaler):
-                raise ValueError(
-                    f"The pipeline contains a {type(step).__name__}, but only a "
-                    "StandardScaler can be exported. Export the last step, and transform its "
-                    "inputs yourself."
-                )
-            mean = step.mean_ if step.with_mean else 0.0
-            scale = step.scale_ if step.with_std else 1.0
-            shift, rate = shift + mean / rate, rate / scale
-        model = model[-1]
-    return model, shift, rate
+        return [*model[:-1], *_steps(model[-1])]
+    return [] if (inner := _same_model(model)) is None else _steps(inner)
+
+
+def _last(model: BaseEstimator) -> BaseEstimator:
+    """Return the model that is fitted to the rows after all steps."""
+    inner = model[-1] if isinstance(model, Pipeline) else _same_model(model)
+    return model if inner is None else _last(inner)
+
+
+def _same_model(model: BaseEstimator) -> BaseEstimator | None:
+    """Return the model inside a mixture of one member, or inside a transform that is not applied.
+
+    Its predictions are those of the model around it. The result is None for other models.
+    """
+    is_single = len(getattr(model, "members_", [model])) == 1
+    if is_single and getattr(model, "target_transform_", "none") is None:
+        return model.regressor_
+    return None
 
 
 def _check_writable(model: BaseEstimator) -> None:
@@ -185,16 +207,19 @@ def _check_writable(model: BaseEstimator) -> None:
             "SparseGPRegressor or BackfittingRegressor."
         )
         why = ""
-        if hasattr(model, "members_"):
-            why = "it is a mixture of models"
-            advice = "Fit a single model, such as 'rvm' or 'linear' (model= or --model)."
-        elif hasattr(model, "classes_"):
+        if hasattr(model, "classes_"):
             why = "it predicts classes"
-        elif hasattr(model, "target_transform_"):
-            why = "it transforms the target"
+        elif len(getattr(model, "members_", [])) > 1:
+            why = "it is a mixture of models"
             advice = (
-                "Export its regressor_, and apply the inverse transformation to the predictions "
-                "yourself."
+                "Fit a single model, such as 'rvm' or 'linear' (model= or --model), or use "
+                "prefer='small'."
+            )
+        elif hasattr(model, "target_transform_"):
+            why = "it predicts the logarithm of the target"
+            advice = (
+                "Fit with target_transform=None, or export its regressor_ and transform the "
+                "predictions yourself."
             )
         raise ValueError(f"{kind} cannot be exported{f': {why}' if why else ''}. {advice}")
     if model.posterior_.mean.ndim == 2:
