@@ -84,6 +84,25 @@ class NewValues(UserWarning):
         return NewValues(self.rows, self.column, repr(name), self.ratio)
 
 
+class SmallWeights(UserWarning):
+    """Sample weights that make many rows count as few observations.
+
+    Parameters
+    ----------
+    total : float
+        Sum of the weights.
+    n_rows : int
+        Number of rows with a positive weight.
+    """
+
+    def __init__(self, total: float, n_rows: int) -> None:
+        super().__init__(
+            f"sample_weight sums to {total:.3g} for {n_rows:,} rows, so the model treats them as "
+            f"{total:.3g} observations. If the weights are relative, such as inverse variances, "
+            "scale them to sum to the number of rows."
+        )
+
+
 def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
     """Warn with the line outside this package that called, however deep we are."""
     level, frame = 2, sys._getframe(1)

@@ -701,6 +701,16 @@ def test_weights_are_counts_and_no_input(table, tmp_path, capsys):
     assert "must contain non-negative numbers" in _fails(capsys, "fit", *weighted)
 
 
+def test_small_weights_are_warned_of_once(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.standard_normal(60), "w": rng.uniform(0.01, 0.1, 60)})
+    frame.assign(y=2.0 * frame["a"]).to_csv(tmp_path / "w.csv", index=False)
+    weighted = [str(tmp_path / "w.csv"), "--target", "y", "--weights", "w", "--cv", "2"]
+    for command in (["fit", "--model", "linear"], ["compare", "--models", "linear,baseline"]):
+        assert main([*command[:1], *weighted, *command[1:]]) == 0
+        assert capsys.readouterr().err.count("sample_weight sums to") == 1
+
+
 def test_a_close_name_is_suggested(table, capsys):
     assert "did you mean 'colour'?" in _fails(capsys, "fit", table, "--target", "color")
     fit = ("fit", table, "--target", "y")

@@ -16,6 +16,8 @@ from sklearn.utils.validation import has_fit_parameter
 import sparsebayes as sb
 from sparsebayes.data import merged_weights
 from sparsebayes.designs.candidates import different_rows
+from sparsebayes.estimators.stacked import StackedRegressor
+from sparsebayes.estimators.stacked_classifier import StackedClassifier
 from sparsebayes.posterior import ModelAverage
 from sparsebayes.rows import row_hashes
 from tests import registry
@@ -149,6 +151,50 @@ def test_weights_that_leave_nothing_to_fit_are_refused_in_a_sentence(model, weig
     X, _ = problem(model, n=5)
     with pytest.raises(ValueError, match="(?i)sample weight"):
         clone(model).fit(X, np.array([0, 1, 0, 1, 0]), sample_weight=weight)
+
+
+def small_weight_warnings(model, X, y, weight):
+    """Messages of a fit about weights with a small sum."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        clone(model).fit(X, y, sample_weight=weight)
+    small = [entry for entry in caught if "sample_weight sums to" in str(entry.message)]
+    assert all(entry.filename == __file__ for entry in small)
+    return [str(entry.message) for entry in small]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        *MODELS,
+        StackedRegressor(),
+        StackedClassifier(),
+        sb.table_model(),
+        sb.SparseTargetTransform(),
+    ],
+    ids=registry.label,
+)
+def test_weights_with_a_small_sum_are_warned_of_once(model):
+    X, y = problem(model)
+    weight = np.random.default_rng(1).uniform(size=len(y))
+    weight[:10] = 0.0
+    weight /= np.sum(weight)
+    (message,) = small_weight_warnings(model, X, y, 4.9 * weight)
+    assert message.startswith("sample_weight sums to 4.9 for 50 rows, so the model treats them as")
+    assert "scale them to sum to the number of rows" in message
+    if model in MODELS[:3]:
+        assert small_weight_warnings(model, X, y, 5.1 * weight) == []
+
+
+def test_each_fit_warns_of_small_weights_anew():
+    X, y = problem(MODELS[0])
+    model = sb.ForwardRegressor("rbf", gamma=1.0)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="treats them as 3 observations"):
+            model.fit(X, y, sample_weight=np.full(len(y), 0.05))
+    with pytest.warns(UserWarning, match="treats them as 3 observations") as caught:
+        model.partial_fit(X, y, sample_weight=np.full(len(y), 0.05))
+    assert len(caught) == 1
 
 
 def test_the_warning_points_at_the_line_that_called():

@@ -9,6 +9,7 @@ import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from .._warn import SmallWeights
 from ..models import CLASSES, REGRESSION, choices
 from .checks import check_models, check_packages, check_writable, parse_settings
 from .prepared import PreparedTable, TableOptions, prepare, print_notes, shown_settings
@@ -204,6 +205,7 @@ def _score(
     report_fold = partial(steps.next, label)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
+        warnings.simplefilter("ignore", SmallWeights)  # the fit to all rows has warned
         try:
             score = measure(
                 name,

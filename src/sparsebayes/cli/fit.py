@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .._warn import SmallWeights
 from ..models import REGRESSION, choices
 from .checks import check_model_file, check_models, check_packages, check_writable
 from .model_files import save_model
@@ -64,7 +66,8 @@ def _score(model: Any, name: str, data: PreparedTable, folds: Any) -> Any:
     """Measure the model on held-out rows, print the scores and return them."""
     from .comparison import cells, head, measure
 
-    with Steps(len(folds)) as steps:
+    with Steps(len(folds)) as steps, warnings.catch_warnings():
+        warnings.simplefilter("ignore", SmallWeights)  # the fit to all rows has warned
         score = measure(
             model.model_,
             partial(data.make_model, name),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from functools import wraps
 from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -24,7 +25,7 @@ from sklearn.utils.validation import (
 from sklearn.utils.validation import validate_data as _validate_data
 
 from .._array import is_torch
-from .._warn import warn
+from .._warn import SmallWeights, warn
 from ..callbacks import INTERRUPT
 from ..rows import is_dask, is_dask_frame
 from ..rows.executors import few_blas_threads
@@ -54,6 +55,11 @@ _FEW_ROWS = 5000
 # Threads where the rows are on a device and small matrices are left: RVM of 10^5 rows beside an
 # H200, 16 threads 34 s, 4 threads 3 s, one thread 6 s.
 _BESIDE_DEVICE = 4
+# Mean weight below which a fit warns. Counts are at least 1, and weights that are drawn evenly from
+# 0 to 1 have a mean of .5; R² on diabetes falls from .59 to .45 where the mean is .07.
+_SMALL_WEIGHT = 0.1
+# Names of the warnings that the outermost fit has issued; None outside of a fit.
+_ISSUED: ContextVar[set[str] | None] = ContextVar("issued", default=None)
 
 
 class Number(Interval):
@@ -162,7 +168,7 @@ def whole_fit(method: Callable[..., Any]) -> Callable[..., Any]:
     attributes when it is done. Dask DataFrames and Series reach the method as Dask arrays. A fit of
     few rows has BLAS on one thread, of rows on a device on four at most.
     """
-    fit_copy = with_callbacks(method)
+    fit_copy = with_callbacks(_outermost(method))
 
     @wraps(method)
     def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -186,6 +192,22 @@ def whole_fit(method: Callable[..., Any]) -> Callable[..., Any]:
         return self
 
     return fit
+
+
+def _outermost(method: Method) -> Method:
+    """Make of `fit` one that shares `_ISSUED` with the fits inside it."""
+
+    @wraps(method)
+    def fit(*args: Any, **kwargs: Any) -> Any:
+        if _ISSUED.get() is not None:
+            return method(*args, **kwargs)
+        token = _ISSUED.set(set())
+        try:
+            return method(*args, **kwargs)
+        finally:
+            _ISSUED.reset(token)
+
+    return cast(Method, fit)
 
 
 def plain_copy(model: Model) -> Model:
@@ -261,7 +283,8 @@ def check_sample_weight(sample_weight: Any, X: Any) -> Any:
 
     Weights that sum to two or less, whole numbers apart, cannot be counts: they are taken as
     relative importance and scaled to sum to the number of rows of positive weight, with a warning.
-    Of a Dask array X they are checked where they are read; only the scale is found here.
+    Larger ones whose mean is small are counts, but a fit warns of them once. Of a Dask array X they
+    are checked where they are read; only the scale is found here.
     """
     if is_dask(X):
         weight = sample_weight if is_dask(sample_weight) else np.asarray(sample_weight)
@@ -290,9 +313,20 @@ def check_sample_weight(sample_weight: Any, X: Any) -> Any:
         weight = weight / largest  # tiny ones too have a sum that can be divided by
         weight = weight * (n_rows / weight.sum())
         total = float(n_rows)
+    elif total < _SMALL_WEIGHT * n_rows:
+        _warn_of_small_weights(total, n_rows)
     if total < 2:
         raise ValueError("Only one row has a positive sample weight; a fit needs at least two.")
     return weight
+
+
+def _warn_of_small_weights(total: float, n_rows: int) -> None:
+    """Warn, once per fit, that the rows count as few observations."""
+    issued = _ISSUED.get()
+    if issued is None or "small weights" not in issued:
+        warn(SmallWeights(total, n_rows))
+    if issued is not None:
+        issued.add("small weights")
 
 
 class TransformParameter:
