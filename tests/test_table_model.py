@@ -288,8 +288,14 @@ def test_the_type_of_the_target_decides_the_task(y, task, note):
 
 def test_a_skewed_target_is_noted():
     X = np.random.default_rng(0).standard_normal((40, 2))
-    model = table_model(model="baseline").fit(X, np.exp(np.linspace(-4, 4, 40)))
-    assert model.notes_[1].startswith("The target is positive and right-skewed. target_transform=")
+    notes = {
+        name: table_model(model=name).fit(X, np.exp(np.linspace(-4, 4, 40))).notes_
+        for name in ("linear", "baseline", "auto")
+    }
+    start = "The target is positive and right-skewed. target_transform="
+    assert notes["linear"][1].startswith(start)
+    for name in ("baseline", "auto"):  # which the parameter does not change
+        assert not any(note.startswith(start) for note in notes[name])
 
 
 @pytest.mark.parametrize("most", [1, 2, 11])

@@ -68,6 +68,21 @@ class ModelChoice:
         """True for a model of this package; the others are baselines."""
         return self.home.startswith("sparsebayes.") and not self.home.startswith(__name__)
 
+    @property
+    def transforms_target(self) -> bool:
+        """True for a model that has a parameter `target_transform` of its own."""
+        return "target_transform" in self._class()().get_params()
+
+    @property
+    def may_transform(self) -> bool:
+        """True for a model of the target that is compared with one of its logarithm on request."""
+        return self.task == REGRESSION and self.is_own and not self.transforms_target
+
+    def _class(self) -> Any:
+        """Return the class of the model."""
+        module, _, name = self.home.rpartition(".")
+        return getattr(importlib.import_module(module), name)
+
     def unsuited(self, n_rows: int, n_inputs: int) -> str:
         """Return why a table of this size is too large for the model, or an empty string."""
         if n_rows > self.most_rows:
@@ -81,17 +96,16 @@ class ModelChoice:
 
         Regressors of this package also take `target_transform`; see SparseTargetTransform.
         """
-        module, _, name = self.home.rpartition(".")
-        cls = getattr(importlib.import_module(module), name)
-        own = "target_transform" in cls().get_params()
-        transform = None if own else changes.pop("target_transform", None)
+        cls = self._class()
+        transform = None if self.transforms_target else changes.pop("target_transform", None)
         refuse_unknown(cls, changes)
         model = cls(**{**self.parameters, **changes})
         if transform is None:
             return model
         if self.task != REGRESSION or not self.is_own:
             raise ValueError(
-                f"target_transform is only available for regressors of sparsebayes, not for {name}."
+                "target_transform is only available for regressors of sparsebayes, not for "
+                f"{cls.__name__}."
             )
         from .estimators.target_transform import SparseTargetTransform
 

@@ -192,7 +192,10 @@ def test_a_target_whose_logarithm_looks_better_is_hinted_at_once(tmp_path, capsy
     assert "".join(capsys.readouterr()).count("target_transform") == 1  # what it made of the target
     assert main([*fit, "--set", "target_transform=auto"]) == 0
     assert re.search(r"target +log", capsys.readouterr().out)
-    compare[3] = "even"
+    compare[5] = "auto,baseline"  # which the setting does not change
+    assert main(compare) == 0
+    assert "target_transform" not in "".join(capsys.readouterr())
+    compare[3:6] = ["even", "--models", "linear"]
     assert main(compare) == 0
     assert "hint" not in capsys.readouterr().out
 
@@ -709,6 +712,21 @@ def test_small_weights_are_warned_of_once(tmp_path, capsys):
     for command in (["fit", "--model", "linear"], ["compare", "--models", "linear,baseline"]):
         assert main([*command[:1], *weighted, *command[1:]]) == 0
         assert capsys.readouterr().err.count("sample_weight sums to") == 1
+
+
+def test_the_noise_of_a_model_of_the_logarithm_is_that_of_the_logarithm(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"size": rng.uniform(-2, 2, 60)})
+    price = np.exp(frame["size"] + 0.3 * rng.standard_normal(60))
+    frame.assign(price=price).to_csv(tmp_path / "t.csv", index=False)
+    for options in (["--model", "linear"], ["--model", "auto"]):
+        fit = ["fit", str(tmp_path / "t.csv"), "--target", "price", *options]
+        assert main([*fit, "--set", "target_transform=log"]) == 0
+        shown = capsys.readouterr().out
+        assert re.search(r"noise \(std\) .*\d \(of log price\)\n", shown)
+        assert re.search(r"log evidence .*\d \(of log price\)\n", shown)
+        assert main([*fit, "--set", "target_transform=None"]) == 0
+        assert "of log" not in capsys.readouterr().out.split("linear of")[0]
 
 
 def test_a_close_name_is_suggested(table, capsys):

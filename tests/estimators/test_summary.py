@@ -17,6 +17,7 @@ from sparsebayes import (
     SparseTargetTransform,
     table_model,
 )
+from sparsebayes.estimators.stacked import StackedRegressor
 from tests.registry import CLASSIFICATION, REGRESSION, label, plain_models
 
 X = np.random.default_rng(0).uniform(-3, 3, (60, 2))
@@ -189,3 +190,20 @@ def test_a_table_has_coefficients_per_unit_of_its_columns():
     system.fit(u, np.convolve(u, [0.0, 0.5])[:60] + 0.01 * Y)
     terms = system.summary().to_frame().set_index("term")
     assert terms.loc["u(k-1)", "coef"] == pytest.approx(0.5, abs=0.05)
+
+
+def test_the_noise_of_a_model_of_log_y_is_named_so():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (60, 1))
+    y = np.exp(X[:, 0] + 0.3 * rng.standard_normal(60))
+    models = [
+        table_model(target_transform="log"),
+        StackedRegressor(target_transform="log", noise_variance="learn"),
+        SparseTargetTransform(target_transform="log"),
+    ]
+    for model in models:
+        pairs = dict(model.fit(X, y).summary().facts)
+        for name in ("noise (std)", "log evidence"):
+            assert pairs[name].endswith(" (of log y)")
+    plain = dict(SparseTargetTransform(target_transform=None).fit(X, y).summary().facts)
+    assert "of log" not in plain["noise (std)"]

@@ -94,7 +94,7 @@ def compare_on(data: PreparedTable, options: argparse.Namespace) -> None:
     print(f"{density}terms: basis functions or columns in the model (mixture: of all its members)")
     for line in remarks(scores):
         print(line)
-    _hint_at_logarithm(data)
+    _hint_at_logarithm(data, scores)
     if options.report:
         _write_report(data, options, folds, scores, _seconds_left(options, started, _FIGURES))
 
@@ -240,13 +240,18 @@ def _out_of_time(options: argparse.Namespace) -> str:
     return f"{text} (the rest is for the report)" if options.report else text
 
 
-def _hint_at_logarithm(data: PreparedTable) -> None:
-    """Print the setting for a target whose logarithm looks better, unless it is set."""
+def _hint_at_logarithm(data: PreparedTable, scores: list[Score]) -> None:
+    """Print the setting for a target whose logarithm looks better, if it changes a model."""
     from ..estimators.target_transform import looks_log
 
     is_set = "target_transform" in data.options.settings
-    if data.task == REGRESSION and not is_set and looks_log(data.y):
+    if data.task != REGRESSION or is_set or not looks_log(data.y):
+        return
+    fitted = choices(data.task, [score.model for score in scores if score.values])
+    changed = [choice.name for choice in fitted if choice.may_transform]
+    if changed:
         print(
-            f"hint: {data.options.target} is positive with a long tail; "
-            "--set target_transform=auto tests whether its logarithm is a better target"
+            f"hint: {data.options.target} is positive with a long tail; --set "
+            "target_transform=auto tests whether its logarithm is a better target for "
+            f"{', '.join(changed)}"
         )

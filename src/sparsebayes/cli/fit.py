@@ -94,7 +94,6 @@ def _print_pairs(pairs: list[tuple[str, str]]) -> None:
 
 def summary(model: Any) -> list[tuple[str, str]]:
     """Return labels and values that describe a fitted table model."""
-    from ..estimators._summary import facts
     from .comparison import n_terms, rounded
 
     lines = []
@@ -115,7 +114,7 @@ def summary(model: Any) -> list[tuple[str, str]]:
     if loo is not None and not transformed:
         rmse = np.sqrt(np.average(np.square(loo.residuals), weights=loo.weight))
         lines.append(("leave-one-out RMSE", f"{rounded(float(rmse))} (R² {loo.r2:.3f})"))
-    return [*lines, *facts(model.final_, model.get_feature_names_out())]
+    return [*lines, *model._facts()]
 
 
 def _members(table: dict[str, list[Any]]) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from sklearn.utils import get_tags
 
 from ..stacking import compare_densities
 from ._sklearn import input_attributes
-from ._summary import Summary, Term
+from ._summary import Summary, Term, of_target
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,9 @@ class Mixture(ModelHolder):
     def _summary_pairs(self) -> list[tuple[str, str]]:
         names = [member.name for member in self.members_]
         mixture = [("mixture", weighted_names(names, self.weights_)), ("largest share", names[0])]
-        return [*mixture, *self.members_[0].model._summary_pairs()]
+        log = vars(self).get("target_transform_") == "log"
+        own = of_target(self.members_[0].model._summary_pairs(), "log y" if log else "")
+        return [*mixture, *own]
 
     def _summary_terms(self) -> list[Term]:
         return self.members_[0].model._summary_terms()

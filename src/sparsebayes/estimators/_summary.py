@@ -28,14 +28,18 @@ _ATTRIBUTES = {
     "converged": "converged_",
     "stop reason": "stop_reason_",
 }
+_IN_UNITS_OF_TARGET = ("noise (std)", "log evidence")
 _MOST_LINES = 25  # rows of a summary that are printed
 _CELL = "border-bottom:1px solid rgba(128,128,128,.35);padding:.15em .6em;text-align:left"
 
 
 def facts(
-    model: BaseEstimator, names: Sequence[str] | np.ndarray | None = None
+    model: BaseEstimator, names: Sequence[str] | np.ndarray | None = None, target: str = ""
 ) -> list[tuple[str, str]]:
-    """Return labels and values that describe a fitted model; `names` are those of its inputs."""
+    """Return labels and values that describe a fitted model.
+
+    `names` are those of its inputs, and `target` is that of its target if it is transformed.
+    """
     pairs, fitted = [], vars(model)
     if (noise := _noise_level(fitted.get("noise_variance_"))) is not None:
         pairs.append(("noise (std)", noise))
@@ -43,11 +47,20 @@ def facts(
         value = fitted.get(attribute)
         if value is not None and np.ndim(value) == 0:
             pairs.append((label, f"{value:.6g}" if isinstance(value, float) else str(value)))
+    pairs = of_target(pairs, target)
     inputs = relevant_inputs(model, names)
     if len({share for _, share in inputs}) > 1:
         listed = [f"{name} ({share:.2g})" for name, share in inputs[:6] if share >= 0.01]
         pairs.append(("most relevant", ", ".join(listed)))
     return pairs
+
+
+def of_target(pairs: Sequence[tuple[str, str]], target: str) -> list[tuple[str, str]]:
+    """Return the facts with the name of a transformed target where they depend on its units."""
+    suffix = f" (of {target})" if target else ""
+    return [
+        (label, value + suffix if label in _IN_UNITS_OF_TARGET else value) for label, value in pairs
+    ]
 
 
 def relevant_inputs(

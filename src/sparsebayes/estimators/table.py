@@ -245,7 +245,8 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         if len(target) != len(frame):
             raise ValueError(f"The table has {len(frame)} rows, but y has {len(target)} values.")
         self.task_ = task.kind
-        self.notes_ = target_notes(task, target, self.target_name_, self.model != "auto")
+        (choice,) = choices(task.kind, [self.model])
+        self.notes_ = target_notes(task, target, self.target_name_, choice.may_transform)
         n = len(target)
         rows, weight = np.arange(n), np.ones(n)
         if sample_weight is not None:
@@ -506,7 +507,13 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
 
     def _summary_pairs(self) -> list[tuple[str, str]]:
         notes = [("table", note) for note in self.notes_]
-        return [*notes, ("model", self.model_), *facts(self.final_, self.get_feature_names_out())]
+        return [*notes, ("model", self.model_), *self._facts()]
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """Return what describes the model inside, with the target where it is the logarithm."""
+        log = getattr(self._inner, "target_transform_", None) == "log"
+        target = f"log {self.target_name_ or 'y'}" if log else ""
+        return facts(self.final_, self.get_feature_names_out(), target)
 
     def _summary_terms(self) -> list[Term]:
         """Return the terms of the model inside; coefficients of columns per unit of the column."""

@@ -27,7 +27,7 @@ from ._sklearn import (
     words,
 )
 from ._stack import ModelHolder
-from ._summary import Term
+from ._summary import Term, of_target
 
 MARGIN = 50.0  # nats
 # y is bounded by twice the largest training target. On the market values of Forbes 2000 (500 rows
@@ -286,10 +286,11 @@ class SparseTargetTransform(MetaEstimatorMixin, TargetRegressor):
         return exponential_draws(draws, self._of_y(_last(self.regressor_)._predictive(rows)))
 
     def _summary_pairs(self) -> list[tuple[str, str]]:
-        of = "log y" if self.target_transform_ == "log" else "y"
+        log = self.target_transform_ == "log"
         gain = f"; the density of log y is {self.density_gain_:+.4g} nats ahead"
-        of += "" if np.isnan(self.density_gain_) else gain
-        return [("model of", of), *_last(self.regressor_)._summary_pairs()]
+        of = ("log y" if log else "y") + ("" if np.isnan(self.density_gain_) else gain)
+        own = of_target(_last(self.regressor_)._summary_pairs(), "log y" if log else "")
+        return [("model of", of), *own]
 
     def _summary_terms(self) -> list[Term]:
         return _last(self.regressor_)._summary_terms()
