@@ -1,11 +1,17 @@
 import warnings
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 from sklearn.base import clone, is_classifier, is_regressor
-from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
+from sklearn.model_selection import (
+    GridSearchCV,
+    cross_val_predict,
+    cross_val_score,
+    cross_validate,
+)
 from sklearn.preprocessing import TargetEncoder
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -879,3 +885,29 @@ def test_a_model_of_scikit_learn_with_standard_deviations_has_intervals(frame, p
     ends = np.column_stack([mean - 1.6448536 * std, mean + 1.6448536 * std])
     np.testing.assert_allclose(model.predict_interval(frame, 0.9), ends, rtol=1e-6)
     assert not hasattr(table_model(model="baseline").fit(frame, price), "predict_interval")
+
+
+@pytest.mark.parametrize("name", ["baseline", "boosted-trees"])
+def test_models_without_standard_deviations_say_which_have_them(name, frame, price):
+    model = table_model(model=name).fit(frame, price)
+    for return_std in (True, "function"):
+        with pytest.raises(TypeError, match=f"{name!r} has no standard deviations. The regressors"):
+            model.predict(frame, return_std=return_std)
+    assert model.predict(frame).shape == (len(frame),)
+
+
+@pytest.mark.parametrize("name", ["auto", "baseline"])
+def test_predictions_of_classes_have_no_standard_deviation(name, frame, price):
+    model = table_model(model=name).fit(frame, np.where(price > price.median(), "a", "b"))
+    with pytest.raises(TypeError, match=r"return_std is for regression\. Use predict_proba"):
+        model.predict(frame, return_std=True)
+
+
+def test_the_missing_probabilities_of_numbered_labels_are_explained(frame, price):
+    labels = np.where(price > price.median(), "a", "b")
+    predict = partial(cross_val_predict, X=frame, y=labels, cv=2, method="predict_proba")
+    with pytest.raises(AttributeError) as caught:
+        predict(table_model(model="linear"))
+    assert "use table_model(task='classification')" in str(caught.value.__cause__)
+    assert predict(table_model("classification", model="linear")).shape == (len(frame), 2)
+    assert not hasattr(table_model(model="linear").fit(frame, price), "predict_proba")

@@ -56,7 +56,8 @@ def table_model(task: str = "auto", **params: Any) -> TableModel:
     task : {"auto", "regression", "classification"}, default="auto"
         ``"auto"`` decides by the type of the target, so that all folds of a cross-validation have
         the same task: numbers are regression, even 0 and 1; text, booleans and categoricals are
-        classification.
+        classification. Name the task in scikit-learn's stacking and voting, and in
+        `cross_val_predict` with ``method="predict_proba"``: they need it before the fit.
     **params
         Keyword arguments:
 
@@ -92,6 +93,14 @@ def table_model(task: str = "auto", **params: Any) -> TableModel:
     'columns: 1 numeric, 1 categorical'
     >>> bool(model.score(frame, price) > 0.99)
     True
+
+    A model inside an ensemble of scikit-learn names its task:
+
+    >>> from sklearn.ensemble import VotingRegressor
+    >>> names = ["linear", "baseline"]
+    >>> members = [(name, table_model("regression", model=name)) for name in names]
+    >>> VotingRegressor(members).fit(frame, price).predict(frame).shape
+    (48,)
     """
     return TableModel(task, **params)
 
@@ -101,10 +110,13 @@ def _has(name: str) -> Any:
 
     def check(self: TableModel) -> bool:
         if self._inner is not None:
-            # The standard deviation of the baseline is zero.
-            with_std = "return_std" in signature(self._inner.predict).parameters
-            with_std = with_std and self.model_ != "baseline"
-            return hasattr(self._inner, name) or (name in _OF_MOMENTS and with_std)
+            if name == "predict_proba" and (self.task, self.task_) == ("auto", REGRESSION):
+                raise AttributeError(
+                    "The target is numeric, so it was fitted as a regression, which has no "
+                    "predict_proba. For classes use table_model(task='classification'), also "
+                    "where scikit-learn numbers the labels (cross_val_predict)."
+                )
+            return hasattr(self._inner, name) or (name in _OF_MOMENTS and self._has_std)
         return (name == "predict_proba") == (self.task == CLASSES) or self.task == "auto"
 
     return check
@@ -389,6 +401,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         prediction : array of shape (n_samples,); with ``return_std=True`` also the std
         """
         check_is_fitted(self)
+        self._check_options(**options)
         encoded, model = self._encode(X), self.estimator_[-1]
         of_function = without_noise(options.get("return_std", False))
         if of_function and not choices(self.task_, [self.model_])[0].is_own:
@@ -416,6 +429,25 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         else:  # a covariance
             spread[rows, rows] = np.square(average.std)
         return mean, spread
+
+    def _check_options(self, return_std: object = False, **_: object) -> None:
+        """Raise an error where standard deviations are requested of a model without them."""
+        if self._has_std or not return_std:
+            return
+        if self.task_ == CLASSES:
+            raise TypeError(
+                "return_std is for regression. Use predict_proba for the probabilities of classes."
+            )
+        raise TypeError(
+            f"The model {self.model_!r} has no standard deviations. The regressors of sparsebayes "
+            "and 'bayesian-ridge' have them."
+        )
+
+    @property
+    def _has_std(self) -> bool:
+        """Tell whether the fitted model has standard deviations; those of the baseline are zero."""
+        known = signature(self._inner.predict).parameters
+        return "return_std" in known and self.model_ != "baseline"
 
     @available_if(_has("predict_proba"))
     @_warns_once
