@@ -613,6 +613,76 @@ def test_dates_are_read_as_in_the_training_data_or_year_first_and_else_missing()
     assert inputs.dropped_ == {"day": "dates in several formats"}
 
 
+def read_dates(inputs, texts):
+    """Return the column "day" of new rows as days, and the messages of the warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Z = inputs.transform(pd.DataFrame({"day": texts, "x": 0}))
+    days = pd.to_datetime(
+        Z[:, inputs.get_feature_names_out().tolist().index("day seconds")], unit="s"
+    )
+    return days.strftime("%Y-%m-%d").tolist(), [str(entry.message) for entry in caught]
+
+
+DAYS = pd.Series(pd.date_range("2020-01-01", periods=300))
+EARLY_DAYS = DAYS[DAYS.dt.day <= 12].reset_index(drop=True)  # which could be months
+
+
+@pytest.mark.parametrize(
+    "train",
+    [DAYS, DAYS.dt.strftime("%Y-%m-%d"), EARLY_DAYS.dt.strftime("%d.%m.%Y")],
+    ids=["datetimes", "year first", "dotted"],
+)
+def test_dotted_dates_are_day_first(train):
+    inputs = TableInputs().fit(pd.DataFrame({"day": train, "x": range(len(train))}))
+    assert not any("first" in note for note in inputs.notes_)
+    for texts in (["05.03.2020"], ["5.3.2020"], ["2020-03-05"], ["05.03.2020 00:00"]):
+        assert read_dates(inputs, texts) == (["2020-03-05"], [])
+    assert read_dates(inputs, ["05.03.2020", "2020-03-07"])[0] == ["2020-03-05", "2020-03-07"]
+
+
+@pytest.mark.parametrize("form", ["%d/%m/%Y", "%m/%d/%Y"])
+def test_dates_at_prediction_have_the_order_of_the_training_data(form):
+    inputs = TableInputs().fit(pd.DataFrame({"day": DAYS.dt.strftime(form), "x": range(300)}))
+    day = pd.Timestamp(2020, 3, 5)
+    for text in (day.strftime(form), day.strftime(form.replace("/", "-"))):
+        assert read_dates(inputs, [text]) == (["2020-03-05"], [])
+    other = "%m/%d/%Y" if form == "%d/%m/%Y" else "%d/%m/%Y"
+    texts = [day.strftime(other), pd.Timestamp(2020, 3, 25).strftime(other)]
+    days, (message,) = read_dates(inputs, texts)
+    assert days == ["2020-03-05", "2020-03-25"]
+    assert f"first because of {texts[1]!r}, but those of the training data were" in message
+
+
+def test_dates_whose_day_may_be_the_month_are_pointed_out():
+    inputs = TableInputs().fit(pd.DataFrame({"day": DAYS, "x": range(300)}))
+    days, (message,) = read_dates(inputs, ["05/03/2020", "06/04/2020"])
+    assert days == ["2020-05-03", "2020-06-04"]
+    assert message == (
+        "Dates in column 'day', such as '05/03/2020', are read month first, but all of them could "
+        "be read in the other order. Pass datetimes, or text as year-month-day."
+    )
+    assert read_dates(inputs, ["05/03/2020", "25/03/2020"]) == (["2020-03-05", "2020-03-25"], [])
+    text = EARLY_DAYS.dt.strftime("%m/%d/%Y 00:00:00.5")
+    inputs = TableInputs().fit(pd.DataFrame({"day": text, "x": range(len(text))}))
+    assert any("are read month first, but all" in note for note in inputs.notes_)
+
+
+@pytest.mark.parametrize("last", ["25/03/2020", "soon"])
+def test_the_order_of_dates_is_that_of_all_rows(last):
+    text = pd.concat([EARLY_DAYS.dt.strftime("%d/%m/%Y")] * 12, ignore_index=True)
+    text.iloc[-1] = last
+    inputs = TableInputs()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        inputs.fit(pd.DataFrame({"day": text, "x": range(len(text))}))
+    assert [f"'{last}' in row {len(text)}" in str(w.message) for w in caught] == [True] * (
+        last == "soon"
+    )
+    if last != "soon":
+        assert read_dates(inputs, ["05/03/2020"]) == (["2020-03-05"], [])
+
+
 def test_rows_with_gaps_are_known_by_their_marks_and_not_by_names():
     frame = pd.DataFrame({"a": [1.0, None, 3.0, 4.0], "b missing": [5.0, 6.0, 7.0, 9.0]})
     inputs = TableInputs()

@@ -64,6 +64,23 @@ def test_codes_with_leading_zeros_are_text(tmp_path, capsys):
     np.testing.assert_allclose(predicted["price"], 0.5, atol=1.0)
 
 
+def test_dotted_dates_are_those_of_the_year_first(tmp_path):
+    days = pd.Series(pd.date_range("2020-01-01", periods=300))
+    days = days[days.dt.day <= 12]
+    price = (days - days.iloc[0]).dt.days.map("{}.5".format)
+    columns = {"day": days.dt.strftime("%d.%m.%Y"), "price": price}
+    model, out = str(tmp_path / "m.skops"), tmp_path / "out.csv"
+    fit = ["fit", write(tmp_path / "t.csv", columns), "--target", "price", "--model", "linear"]
+    assert main([*fit, "--output", model]) == 0
+    predictions = []
+    for form in ("%d.%m.%Y", "%Y-%m-%d"):
+        new = write(tmp_path / "n.csv", {"day": days.dt.strftime(form)})
+        assert main(["predict", model, new, "--output", str(out)]) == 0
+        predictions.append(pd.read_csv(out)["price"])
+    np.testing.assert_array_equal(*predictions)
+    np.testing.assert_allclose(predictions[0], price.astype(float), atol=5.0)
+
+
 def test_an_error_about_the_task_names_the_option(tmp_path, capsys):
     columns = {"x": list(map(str, range(60))), "price": [f"{i}.000,50" for i in range(60)]}
     assert main(["fit", write(tmp_path / "t.csv", columns), "--target", "price"]) == 2

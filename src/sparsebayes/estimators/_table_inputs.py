@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import warnings
 from collections.abc import Iterable, Sequence
@@ -41,6 +42,9 @@ _FORMATTED = re.compile(
 )
 ALL_MARKS = ",$€£%"  # of `number_marks`
 CODE = re.compile(r"0\d+")
+_DOTTED_DATE = re.compile(r"\d{1,2}\.\d{1,2}\.\d{4}.*")
+_YEAR_FIRST = re.compile(r"\d{4}.*")
+_DATES_READ = 30  # texts of which the format is guessed
 _SENTINEL = re.compile(r"-9|-?99+")
 _ROW_NAME = re.compile(
     r"|[Uu]nnamed.*|[Ii]ndex|[Rr]ow([_ ]?[Nn](ames?|umbers?))?|[Nn][RrOo]"
@@ -346,6 +350,7 @@ class TableInputs(BaseEstimator):
                 f"{_MANY_CATEGORIES} or more categories, each replaced by its mean target: "
                 f"{_listed(many)}"
             )
+        notes += list(self._ambiguous_dates.values())
         if digits := self._digits:
             notes.append(
                 f"text of digits read as numbers: {_listed(digits)}. For codes, pass "
@@ -534,16 +539,19 @@ class TableInputs(BaseEstimator):
         self, frame: pd.DataFrame, missing: dict[str, np.ndarray], weight: np.ndarray
     ) -> Block:
         self._parsers: dict[str, BaseEstimator] = {}
+        self._ambiguous_dates: dict[str, str] = {}
         outputs, sources, times = [], [], {}
         for name in self._of(DATE):
-            from skrub import DatetimeEncoder, ToDatetime  # takes two seconds to import
+            from skrub import DatetimeEncoder  # takes two seconds to import
 
-            parser = ToDatetime()
-            column = parser.fit_transform(frame[name].rename("date"))
+            column = frame[name].dropna()
+            parser: Any = _date_parser(column) or _date_parser(column.iloc[:1000])
             parts = DatetimeEncoder(add_total_seconds=False, add_weekday=True)
-            made = [str(part)[5:] for part in parts.fit_transform(column).columns]
             self._parsers[name] = (parser, parts)
             times[name] = self._read_times(frame[name])
+            if note := _order_note(column, parser, parser.format_):
+                self._ambiguous_dates[name] = note
+            made = [str(p)[5:] for p in parts.fit_transform(times[name].rename("date")).columns]
             missing[name] = times[name].isna().to_numpy()
             outputs += [f"{name} {part}" for part in [*made, "seconds"]]
             sources += [name] * (len(made) + 1)
@@ -565,19 +573,34 @@ class TableInputs(BaseEstimator):
         return np.where(np.isnan(array), self._date_fill, array)
 
     def _read_times(self, column: pd.Series) -> pd.Series:
-        """Return a column as times: in the format of the training data, or as in ISO 8601."""
+        """Return a column as times: in the format of the training data, or as in ISO 8601.
+
+        Text that is neither is read in the format that reads the most rows. Dotted dates are day
+        first; others have the order of the training data if both orders are possible.
+        """
         import pandas as pd
 
         parser, _ = self._parsers[column.name]
-        times = parser.transform(column.rename("date"))
-        lost = np.flatnonzero(times.isna() & column.notna())
-        if len(lost) == 0:
-            return times
-        iso = pd.to_datetime(
-            column.iloc[lost].astype(str), format="ISO8601", errors="coerce", utc=True
-        )
-        times = times.copy()
-        times.iloc[lost] = iso.dt.tz_convert(times.dt.tz).astype(times.dtype)
+        present = column.dropna()
+        is_text = all(isinstance(value, str) for value in present)
+        learnt = parser.format_ or ("ISO8601" if is_text and len(present) else None)
+        chosen, times = learnt, _times(column, parser, learnt)
+        lost = times.isna() & column.notna()
+        day_first = _is_day_first(parser.format_)
+        for new in _date_formats(column[lost], bool(day_first)) if is_text else []:
+            others = _times(column, parser, new)
+            if others.isna().sum() < times.isna().sum():
+                chosen, times = new, others
+        if chosen != learnt and day_first is None:
+            if note := _order_note(present, parser, chosen):
+                warn(note)
+        elif _is_day_first(chosen) not in (None, day_first) and "%d." not in str(chosen):
+            read, trained = ("month", "day") if day_first else ("day", "month")
+            warn(
+                f"Dates in column {column.name!r} are read {read} first because of "
+                f"{column[lost].iloc[0]!r}, but those of the training data were {trained} first. "
+                "Pass datetimes, or text as year-month-day."
+            )
         example = pd.Timestamp(2021, 6, 15).strftime(parser.format_ or "%Y-%m-%d")
         _warn_of_lost(column, times.isna().to_numpy(), f"where a date such as {example} is needed")
         return times
@@ -700,13 +723,75 @@ def _are_dates(present: pd.Series) -> bool:
     """Return whether all of these values are dates, which have digits."""
     if not all(any(map(str.isdigit, str(value))) for value in present.iloc[:10]):
         return False
+    return _date_parser(present) is not None
+
+
+def _date_parser(present: pd.Series) -> BaseEstimator | None:
+    """Return a reader of all of these values as dates; None if there is none."""
     from skrub import ToDatetime  # takes two seconds to import
 
-    try:
-        ToDatetime().fit_transform(present.rename("date"))
-    except ValueError:
-        return False
-    return True
+    is_text = all(isinstance(value, str) for value in present)
+    for form in _date_formats(present, day_first=False) if is_text else [None]:
+        try:
+            return ToDatetime(format=form).fit(present.rename("date"))
+        except ValueError:
+            continue
+    return None
+
+
+def _date_formats(texts: pd.Series, day_first: bool) -> list[str]:
+    """Return formats of dates that some of these texts have, those of the given order first."""
+    from pandas.tseries.api import guess_datetime_format
+
+    formats = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of days that may be months
+        for order in (day_first, not day_first):
+            for text in map(str, texts.iloc[:: max(1, len(texts) // _DATES_READ)]):
+                days = _DOTTED_DATE.match(text) or (order and not _YEAR_FIRST.match(text))
+                formats.append(guess_datetime_format(text, dayfirst=bool(days)))
+    return [form for form in dict.fromkeys(formats) if form]
+
+
+def _is_day_first(form: str | None) -> bool | None:
+    """Return whether a format has the day before the month; None if it has no such order."""
+    if form is None or form.startswith("%Y") or not ("%d" in form and "%m" in form):
+        return None
+    return form.index("%d") < form.index("%m")
+
+
+def _times(column: pd.Series, parser: BaseEstimator, form: str | None) -> pd.Series:
+    """Return a column as times in a format or, where that is not possible, in ISO 8601."""
+    import pandas as pd
+
+    reader = copy.copy(parser)
+    reader.format_ = form
+    times = reader.transform(column.rename("date"))
+    lost = np.flatnonzero(times.isna() & column.notna())
+    if len(lost) == 0:
+        return times
+    iso = pd.to_datetime(column.iloc[lost].astype(str), format="ISO8601", errors="coerce", utc=True)
+    times = times.copy()
+    times.iloc[lost] = iso.dt.tz_convert(times.dt.tz).astype(times.dtype)
+    return times
+
+
+def _order_note(present: pd.Series, parser: BaseEstimator, form: str | None) -> str:
+    """Return a sentence on dates in which the day could be the month, or nothing.
+
+    Dotted dates are day first, and thus not ambiguous.
+    """
+    day_first = _is_day_first(form)
+    if day_first is None or "%d." in str(form):
+        return ""
+    swapped = str(form).replace("%d", "%D").replace("%m", "%d").replace("%D", "%m")
+    if _times(present, parser, swapped).isna().sum() > _times(present, parser, form).isna().sum():
+        return ""
+    return (
+        f"Dates in column {present.name!r}, such as {present.iloc[0]!r}, are read "
+        f"{'day' if day_first else 'month'} first, but all of them could be read in the other "
+        "order. Pass datetimes, or text as year-month-day."
+    )
 
 
 def _too_few_values(column: pd.Series) -> str:
