@@ -279,7 +279,7 @@ class StackedRegressor(Mixture, TargetRegressor):
         may_be_log = self.target_transform == "auto" and positive and not known_noise
         of_log = of_log or (may_be_log and is_small)
         kernel = None
-        if np.shape(candidates.X)[1] <= _MOST_COLUMNS:
+        if candidates.n_columns <= _MOST_COLUMNS:
             # First: in the time that it takes no process has more than a few functions.
             for log in [False] * of_y + [True] * of_log:
                 if candidates.goes_on:
@@ -542,6 +542,11 @@ class _Candidates:
         self.loo: list[Predictive] = []
         self._warned: dict[str, list[Any]] = {}
         self._of_rows: tuple[Note, ...] = ()
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns of X, which has not been checked yet."""
+        return (self.X if hasattr(self.X, "shape") else np.asarray(self.X)).shape[-1]
 
     @property
     def counts(self) -> np.ndarray:
