@@ -981,3 +981,21 @@ def test_the_missing_probabilities_of_numbered_labels_are_explained(frame, price
     assert "use table_model(task='classification')" in str(caught.value.__cause__)
     assert predict(table_model("classification", model="linear")).shape == (len(frame), 2)
     assert not hasattr(table_model(model="linear").fit(frame, price), "predict_proba")
+
+
+def test_score_reads_a_target_of_text_as_the_fit_does():
+    X = pd.DataFrame({"size": np.arange(40.0)})
+    y = pd.Series([f"{1000 + 250 * k:,}" for k in range(40)], name="price")
+    model = table_model(model="linear").fit(X, y)
+    assert model.score(X, y) > 0.99
+    assert np.all(cross_val_score(table_model(model="linear"), X, y, cv=3) > 0.9)
+
+
+def test_labels_of_rows_in_another_order_are_warned_of():
+    X = pd.DataFrame({"size": np.arange(40.0)})
+    y = pd.Series(2.0 * np.arange(40.0), name="price")
+    with pytest.warns(UserWarning, match="same labels in another order"):
+        table_model(model="linear").fit(X, y[::-1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        table_model(model="baseline").fit(X, y.set_axis(range(40, 80)))

@@ -235,7 +235,8 @@ def _check_lengths(text: str, separator: str, shown: str) -> tuple[list[str], li
 
 def _code_columns(text: str, separator: str, named: bool) -> set[int]:
     """Return the columns of digits only of which some have leading zeros, such as zip codes."""
-    from ..estimators._table_inputs import CODE, MISSING_TEXT
+    from ..estimators._table_inputs import MISSING_TEXT
+    from ..estimators._table_numbers import CODE
 
     start = rf'(?<![^"\s{re.escape(separator)}]0\d)'  # behind the zero, which is fast to search
     if not re.search(rf"0\d{start}", text):

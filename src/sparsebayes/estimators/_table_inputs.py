@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 import warnings
 from collections.abc import Iterable, Sequence
@@ -20,6 +19,17 @@ from ..designs.candidates import power_of_two
 from ..rows import is_dask_frame
 from ._mean_target import MeanTarget
 from ._sklearn import check_is_fitted, warn
+from ._table_dates import are_dates, date_formats, date_parser, is_day_first, order_note, read_times
+from ._table_numbers import (
+    CODE,
+    advice_on_amounts,
+    are_digits,
+    find_sentinel,
+    marks_note,
+    number_marks,
+    read_floats,
+    sentinel_note,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,17 +45,6 @@ _EXTREME = 1e100  # numbers beyond are scaled, so that their squares are finite
 _MOST_KNOWN = 20  # values of a categorical that replace an unknown one
 _QUANTILES = 10  # of a numeric column, for the same purpose
 _FEWEST_DF = 3  # degrees of freedom of the spread of two or three categories
-_AMOUNT = re.compile(r"[-+]?[$€£¥₹]?\s?[-+]?\d[\d.,'\s]*[$€£¥₹%]?")
-_FORMATTED = re.compile(
-    r"(?P<sign>[-+]?)(?P<currency>[$€£]?)\s?(?P<inner_sign>[-+]?)"
-    r"(?P<whole>[1-9]\d{0,2}(,\d{3})+|\d+)(?P<decimals>(\.\d+)?)\s?(?P<percent>%?)"
-)
-ALL_MARKS = ",$€£%"  # of `number_marks`
-CODE = re.compile(r"0\d+")
-_DOTTED_DATE = re.compile(r"\d{1,2}\.\d{1,2}\.\d{4}.*")
-_YEAR_FIRST = re.compile(r"\d{4}.*")
-_DATES_READ = 30  # texts of which the format is guessed
-_SENTINEL = re.compile(r"-9|-?99+")
 _ROW_NAME = re.compile(
     r"|[Uu]nnamed.*|[Ii]ndex|[Rr]ow([_ ]?[Nn](ames?|umbers?))?|[Nn][RrOo]"
     r"|(.*[\W_])?[Ii][Dd]|.*[a-z]I[dD]"
@@ -383,7 +382,7 @@ class TableInputs(BaseEstimator):
             elif name in self.categories:
                 kind = CATEGORICAL if column.nunique() < _MANY_CATEGORIES else MEAN_TARGET
             elif name in arrays or _is_number_column(column):
-                values = arrays[name] if name in arrays else _floats(column)
+                values = arrays[name] if name in arrays else read_floats(column)
                 finite = values[np.isfinite(values)]
                 if len(finite) == 0:
                     reason = "all values missing"
@@ -403,7 +402,7 @@ class TableInputs(BaseEstimator):
                 if kind == NUMERIC and not reason:
                     if marks := number_marks(column.dropna()):
                         self._marks[name] = marks
-                    if _are_digits(column.dropna()):
+                    if are_digits(column.dropna()):
                         self._digits.append(name)
             if reason:
                 dropped[name] = reason
@@ -468,7 +467,7 @@ class TableInputs(BaseEstimator):
         for j in sorted(set(range(len(names))) - set(numpy_columns)):
             column, order = frame[names[j]], self._orders.get(names[j])
             if order is None:
-                values[:, j] = _floats(column, self._marks.get(names[j], ""))
+                values[:, j] = read_floats(column, self._marks.get(names[j], ""))
                 expected = "where the training data have numbers"
             else:
                 values[:, j] = [order.get(text, np.nan) for text in _texts(column)]
@@ -545,11 +544,11 @@ class TableInputs(BaseEstimator):
             from skrub import DatetimeEncoder  # takes two seconds to import
 
             column = frame[name].dropna()
-            parser: Any = _date_parser(column) or _date_parser(column.iloc[:1000])
+            parser: Any = date_parser(column) or date_parser(column.iloc[:1000])
             parts = DatetimeEncoder(add_total_seconds=False, add_weekday=True)
             self._parsers[name] = (parser, parts)
             times[name] = self._read_times(frame[name])
-            if note := _order_note(column, parser, parser.format_):
+            if note := order_note(column, parser, parser.format_):
                 self._ambiguous_dates[name] = note
             made = [str(p)[5:] for p in parts.fit_transform(times[name].rename("date")).columns]
             missing[name] = times[name].isna().to_numpy()
@@ -584,17 +583,17 @@ class TableInputs(BaseEstimator):
         present = column.dropna()
         is_text = all(isinstance(value, str) for value in present)
         learnt = parser.format_ or ("ISO8601" if is_text and len(present) else None)
-        chosen, times = learnt, _times(column, parser, learnt)
+        chosen, times = learnt, read_times(column, parser, learnt)
         lost = times.isna() & column.notna()
-        day_first = _is_day_first(parser.format_)
-        for new in _date_formats(column[lost], bool(day_first)) if is_text else []:
-            others = _times(column, parser, new)
+        day_first = is_day_first(parser.format_)
+        for new in date_formats(column[lost], bool(day_first)) if is_text else []:
+            others = read_times(column, parser, new)
             if others.isna().sum() < times.isna().sum():
                 chosen, times = new, others
         if chosen != learnt and day_first is None:
-            if note := _order_note(present, parser, chosen):
+            if note := order_note(present, parser, chosen):
                 warn(note)
-        elif _is_day_first(chosen) not in (None, day_first) and "%d." not in str(chosen):
+        elif is_day_first(chosen) not in (None, day_first) and "%d." not in str(chosen):
             read, trained = ("month", "day") if day_first else ("day", "month")
             warn(
                 f"Dates in column {column.name!r} are read {read} first because of "
@@ -693,10 +692,10 @@ def _kind_of_text(column: pd.Series) -> tuple[str, str]:
     # Texts of NumPy are not str to the compiled parsers of pandas.
     present = column.dropna().map(lambda x: str(x) if isinstance(x, str) else x)
     if len(present) and not isinstance(column.dtype, pd.CategoricalDtype):
-        is_code = _are_digits(present) and any(map(CODE.fullmatch, _texts(present)))
+        is_code = are_digits(present) and any(map(CODE.fullmatch, _texts(present)))
         if number_marks(present) is not None and not is_code:
             return NUMERIC, _too_few_values(column)
-        if _are_dates(present.iloc[:1000]):
+        if are_dates(present.iloc[:1000]):
             return DATE, _too_few_values(column)
     counts = present.astype(str).value_counts()
     n = len(counts)
@@ -706,92 +705,12 @@ def _kind_of_text(column: pd.Series) -> tuple[str, str]:
             if all(map(pd.tseries.api.guess_datetime_format, present.astype(str).iloc[:1000])):
                 return "", "dates in several formats"
     if n == len(present) > 10:
-        return "", f"different in every row{_amounts(present)}"
+        return "", f"different in every row{advice_on_amounts(present)}"
     # A category of one row has no other row to learn its mean from; most rows must share theirs.
     if n >= _MANY_CATEGORIES and 2 * np.count_nonzero(counts == 1) > len(present):
-        many = f"{n:,} distinct values in {len(present):,} rows{_amounts(present)}"
+        many = f"{n:,} distinct values in {len(present):,} rows{advice_on_amounts(present)}"
         return "", f"{many}; to keep it as categorical, pass categories=[{column.name!r}]"
     return CATEGORICAL if n < _MANY_CATEGORIES else MEAN_TARGET, _too_few_values(column)
-
-
-def _are_digits(present: pd.Series) -> bool:
-    """Return whether all of these values are text of digits only."""
-    return all(isinstance(value, str) and value.strip().isdecimal() for value in present.unique())
-
-
-def _are_dates(present: pd.Series) -> bool:
-    """Return whether all of these values are dates, which have digits."""
-    if not all(any(map(str.isdigit, str(value))) for value in present.iloc[:10]):
-        return False
-    return _date_parser(present) is not None
-
-
-def _date_parser(present: pd.Series) -> BaseEstimator | None:
-    """Return a reader of all of these values as dates; None if there is none."""
-    from skrub import ToDatetime  # takes two seconds to import
-
-    is_text = all(isinstance(value, str) for value in present)
-    for form in _date_formats(present, day_first=False) if is_text else [None]:
-        try:
-            return ToDatetime(format=form).fit(present.rename("date"))
-        except ValueError:
-            continue
-    return None
-
-
-def _date_formats(texts: pd.Series, day_first: bool) -> list[str]:
-    """Return formats of dates that some of these texts have, those of the given order first."""
-    from pandas.tseries.api import guess_datetime_format
-
-    formats = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of days that may be months
-        for order in (day_first, not day_first):
-            for text in map(str, texts.iloc[:: max(1, len(texts) // _DATES_READ)]):
-                days = _DOTTED_DATE.match(text) or (order and not _YEAR_FIRST.match(text))
-                formats.append(guess_datetime_format(text, dayfirst=bool(days)))
-    return [form for form in dict.fromkeys(formats) if form]
-
-
-def _is_day_first(form: str | None) -> bool | None:
-    """Return whether a format has the day before the month; None if it has no such order."""
-    if form is None or form.startswith("%Y") or not ("%d" in form and "%m" in form):
-        return None
-    return form.index("%d") < form.index("%m")
-
-
-def _times(column: pd.Series, parser: BaseEstimator, form: str | None) -> pd.Series:
-    """Return a column as times in a format or, where that is not possible, in ISO 8601."""
-    import pandas as pd
-
-    reader = copy.copy(parser)
-    reader.format_ = form
-    times = reader.transform(column.rename("date"))
-    lost = np.flatnonzero(times.isna() & column.notna())
-    if len(lost) == 0:
-        return times
-    iso = pd.to_datetime(column.iloc[lost].astype(str), format="ISO8601", errors="coerce", utc=True)
-    times = times.copy()
-    times.iloc[lost] = iso.dt.tz_convert(times.dt.tz).astype(times.dtype)
-    return times
-
-
-def _order_note(present: pd.Series, parser: BaseEstimator, form: str | None) -> str:
-    """Return a sentence on dates in which the day could be the month, or nothing.
-
-    Dotted dates are day first, and thus not ambiguous.
-    """
-    day_first = _is_day_first(form)
-    if day_first is None or "%d." in str(form):
-        return ""
-    swapped = str(form).replace("%d", "%D").replace("%m", "%d").replace("%D", "%m")
-    if _times(present, parser, swapped).isna().sum() > _times(present, parser, form).isna().sum():
-        return ""
-    return (
-        f"Dates in column {present.name!r}, such as {present.iloc[0]!r}, are read "
-        f"{'day' if day_first else 'month'} first, but all of them could be read in the other "
-        "order. Pass datetimes, or text as year-month-day."
-    )
 
 
 def _too_few_values(column: pd.Series) -> str:
@@ -799,39 +718,6 @@ def _too_few_values(column: pd.Series) -> str:
     if column.isna().all():
         return "all values missing"
     return "constant" if column.nunique(dropna=False) == 1 else ""
-
-
-def _amounts(present: pd.Series) -> str:
-    """Return what to do about text that is numbers as people write them, like € 3,552."""
-    if not all(map(_AMOUNT.fullmatch, present.astype(str).str.strip().iloc[:1000])):
-        return ""
-    return ", but looks numeric: remove currency signs and thousands separators"
-
-
-def find_sentinel(finite: np.ndarray) -> tuple[float, int] | None:
-    """Return a value like -999 that is far outside all others, and how often it occurs.
-
-    One of fewer than three digits counts where it is repeated.
-    """
-    for value in (finite.min(), finite.max()):
-        text = f"{value:.17g}"
-        if not _SENTINEL.fullmatch(text):
-            continue
-        others = finite[finite != value]
-        n = len(finite) - len(others)
-        often = n > 1 or "999" in text
-        if often and len(others) and np.min(np.abs(others - value)) > np.ptp(others):
-            return float(value), n
-    return None
-
-
-def sentinel_note(what: str, value: float, n: int, remedy: str) -> str:
-    """Return a sentence on a value of `find_sentinel`."""
-    rows = "1 row" if n == 1 else f"{n:,} rows"
-    return (
-        f"{what} is {value:g} in {rows}, far from its other values. If that stands for a missing "
-        f"value, {remedy}."
-    )
 
 
 def _text(value: Any) -> str:
@@ -862,71 +748,6 @@ def _is_number_column(column: pd.Series) -> bool:
     from pandas.api.types import is_numeric_dtype, is_timedelta64_dtype
 
     return is_numeric_dtype(column) or is_timedelta64_dtype(column)
-
-
-def number_marks(present: pd.Series) -> str | None:
-    """Return the characters to drop from text so that it is numbers; None if it is none.
-
-    They are commas between groups of three digits, and a currency sign or a percent sign that all
-    values have.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from sparsebayes.estimators._table_inputs import number_marks
-    >>> number_marks(pd.Series(["$950", "$-1,200.50"])), number_marks(pd.Series(["1.5", "2"]))
-    (',$', '')
-    """
-    import pandas as pd
-
-    if np.all(pd.to_numeric(present, errors="coerce").notna()):
-        return ""
-    units, wholes = set(), set()
-    for value in present.unique():
-        match = _FORMATTED.fullmatch(str(value).strip())
-        if match is None:
-            return None
-        units.add(match["currency"] + match["percent"])
-        wholes.add(match["whole"])
-    grouped = any("," in whole for whole in wholes)
-    if len(units) > 1 or (grouped and any(len(w) > 3 and "," not in w for w in wholes)):
-        return None
-    marks = "," * grouped + units.pop()
-    return marks if np.all(np.isfinite(read_numbers(present, marks))) else None
-
-
-def read_numbers(column: pd.Series, marks: str = "") -> np.ndarray:
-    """Return text as float64 without the characters of `number_marks`; other text is NaN."""
-    import pandas as pd
-
-    def without_marks(value: object) -> object:
-        match = _FORMATTED.fullmatch(value.strip()) if isinstance(value, str) else None
-        if match is None or any(c in match[0] and c not in marks for c in ALL_MARKS):
-            return value
-        whole = match["whole"].replace(",", "")
-        return match["sign"] + match["inner_sign"] + whole + match["decimals"]
-
-    if marks:
-        column = column.astype(object).map(without_marks)
-    return pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-
-
-def marks_note(marks: str) -> str:
-    """Return how text with the characters of `number_marks` was read, for a sentence."""
-    parts = ["with ',' as thousands separator"] if "," in marks else []
-    parts += [f"without {unit!r}" for unit in marks.replace(",", "")]
-    return f"text, read as numbers {' and '.join(parts)}"
-
-
-def _floats(column: pd.Series, marks: str = "") -> np.ndarray:
-    """Return a column as float64; what is no number is NaN."""
-    import pandas as pd
-
-    if pd.api.types.is_timedelta64_dtype(column):
-        column = column.dt.total_seconds()
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        column = column.astype(object)
-    return read_numbers(column, marks)
 
 
 def _all_different(finite: np.ndarray, n: int) -> bool:

@@ -10,7 +10,7 @@ from sklearn.utils import column_or_1d
 
 from .._extras import require
 from ..models import CLASSES, REGRESSION
-from ._table_inputs import (
+from ._table_numbers import (
     ALL_MARKS,
     find_sentinel,
     marks_note,

@@ -105,6 +105,22 @@ def table_model(task: str = "auto", **params: Any) -> TableModel:
     return TableModel(task, **params)
 
 
+def _is_pandas(table: Any) -> bool:
+    """Return whether a table or a target has the index of pandas."""
+    return hasattr(getattr(table, "index", None), "equals")
+
+
+def _warn_of_order(X: Any, y: Any) -> None:
+    """Warn if pandas knows the rows of X and y by the same labels in another order."""
+    if not (_is_pandas(X) and _is_pandas(y)) or len(X) != len(y) or X.index.equals(y.index):
+        return
+    if X.index.is_unique and X.index.isin(y.index).all():
+        warn(
+            "The rows of X and y have the same labels in another order. They are matched by "
+            "position; use y.loc[X.index] to match them by label."
+        )
+
+
 def _has(name: str) -> Any:
     """Return a check whether the fitted model has this method; an unfitted one may have it."""
 
@@ -248,6 +264,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
     def _fit_frame(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> TableModel:
         """Fit the model to a table in memory."""
         frame = as_frame(X)
+        _warn_of_order(X, y)
         if self.missing not in _MISSING:
             raise ValueError(f"missing must be one of {_MISSING}, got {self.missing!r}.")
         self.target_name_ = None if getattr(y, "name", None) is None else str(y.name)
@@ -490,8 +507,12 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Return R² for a regressor, accuracy for a classifier."""
-        measure = accuracy_score if self.task_ == CLASSES else r2_score
-        return float(measure(np.asarray(y), self.predict(X), sample_weight=sample_weight))
+        measure, target = accuracy_score, np.asarray(y)
+        if self.task_ != CLASSES:
+            series = as_target(y)
+            task = infer_task(series, self.task_)
+            measure, target = r2_score, check_target(task, series, self.target_name_)
+        return float(measure(target, self.predict(X), sample_weight=sample_weight))
 
     @property
     def _inner(self) -> Any:
