@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 
 from .._array import RandomState
 from .._warn import NewValues, OutsideRange
@@ -218,7 +218,7 @@ class SparseEstimator(CallbackSupportMixin, Summary):
         """Return whether a sparse X is used as it is, instead of being made dense."""
         return False
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = is_option(self.kernel, "precomputed")
         tags.input_tags.sparse = True

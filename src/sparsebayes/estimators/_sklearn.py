@@ -198,7 +198,7 @@ def _outermost(method: Method) -> Method:
     """Make of `fit` one that shares `_ISSUED` with the fits inside it."""
 
     @wraps(method)
-    def fit(*args: Any, **kwargs: Any) -> Any:
+    def fit(*args: object, **kwargs: object) -> object:
         if _ISSUED.get() is not None:
             return method(*args, **kwargs)
         token = _ISSUED.set(set())

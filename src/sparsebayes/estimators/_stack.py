@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.utils import get_tags
+from sklearn.utils import Tags, get_tags
 
 from ..stacking import compare_densities
 from ._sklearn import input_attributes
@@ -84,7 +84,7 @@ class Mixture(ModelHolder):
     def _summary_terms(self) -> list[Term]:
         return self.members_[0].model._summary_terms()
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags = get_tags(self._member()).input_tags
         return tags

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from .._array import RandomState
@@ -105,7 +105,7 @@ def table_model(task: str = "auto", **params: Any) -> TableModel:
     return TableModel(task, **params)
 
 
-def _is_pandas(table: Any) -> bool:
+def _is_pandas(table: object) -> bool:
     """Return whether a table or a target has the index of pandas."""
     return hasattr(getattr(table, "index", None), "equals")
 
@@ -121,7 +121,7 @@ def _warn_of_order(X: Any, y: Any) -> None:
         )
 
 
-def _has(name: str) -> Any:
+def _has(name: str) -> Callable[[TableModel], bool]:
     """Return a check whether the fitted model has this method; an unfitted one may have it."""
 
     def check(self: TableModel) -> bool:
@@ -541,7 +541,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
             raise AttributeError("Only a fitted classifier has classes_.")
         return self._labels
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         from sklearn.utils import ClassifierTags, RegressorTags
 
         tags = super().__sklearn_tags__()
@@ -564,7 +564,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
 
     def _facts(self) -> list[tuple[str, str]]:
         """Return what describes the model inside, with the target where it is the logarithm."""
-        log = getattr(self._inner, "target_transform_", None) == "log"
+        log = vars(self._inner).get("target_transform_") == "log"
         target = f"log {self.target_name_ or 'y'}" if log else ""
         return facts(self.final_, self.get_feature_names_out(), target)
 

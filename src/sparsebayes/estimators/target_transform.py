@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import MetaEstimatorMixin, RegressorMixin, clone
 from sklearn.pipeline import Pipeline
-from sklearn.utils import check_array, column_or_1d, get_tags
+from sklearn.utils import Tags, check_array, column_or_1d, get_tags
 
 from .._array import RandomState
 from ..posterior.predictive import Exponential, LocationScale, Predictive
@@ -332,7 +332,7 @@ class SparseTargetTransform(MetaEstimatorMixin, TargetRegressor):
 
         return SparseGPRegressor(gamma="ard")
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         inner = get_tags(self._regressor())
         tags.input_tags = inner.input_tags
