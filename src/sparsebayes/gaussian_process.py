@@ -323,6 +323,7 @@ def local_fit(
         rng=np.random.default_rng(problem.seed),
         n_loo_rows=_LOO_ROWS if sampled else None,
         n_jobs=n_jobs,
+        reporter=problem.reporter,
     )
     notes = fit.notes
     if search.limit and problem.noise_variance is None:

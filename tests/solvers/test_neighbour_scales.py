@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from sparsebayes.callbacks import Budget, Reporter
 from sparsebayes.designs import KernelBasis
 from sparsebayes.kernels import StationaryKernel
 from sparsebayes.solvers.gp import cells as cells_module
@@ -22,7 +23,7 @@ def surface(n, seed=0, noise=NOISE):
     return X, f + noise * rng.standard_normal(n)
 
 
-def fitted(X, y, kernel=ROUGH, weight=None, neighbours=16, centres=30, precision=None):
+def fitted(X, y, kernel=ROUGH, weight=None, neighbours=16, centres=30, precision=None, **options):
     weight = np.ones(len(y)) if weight is None else weight
     basis = KernelBasis(kernel, X[:centres])
     L = np.linalg.cholesky(basis(X[:centres]) + 1e-12 * np.eye(centres))
@@ -35,6 +36,7 @@ def fitted(X, y, kernel=ROUGH, weight=None, neighbours=16, centres=30, precision
         noise=Noise(float(np.sum(weight)) - 1.0, 0.0, None, noise_floor(y - y.mean(), len(y))),
         scale=1.0,
         rng=np.random.default_rng(0),
+        **options,
     )
 
 
@@ -82,8 +84,9 @@ def test_weights_are_repetition(few_rows):
     ):
         basis = KernelBasis(ROUGH, X[:0])
         noise = Noise(float(len(again)) - 1.0, 0.0, 0.1, 0.0)
+        rng = np.random.default_rng(0)
         search[name] = _Search(
-            basis, np.zeros((0, 0)), rows, True, noise, 16, np.random.default_rng(0), None
+            basis, np.zeros((0, 0)), rows, True, noise, 16, rng, None, Reporter()
         )
     trial = neighbour_scales.Trial(0.1, 16, True, False)
     scores = []
@@ -167,3 +170,10 @@ def test_large_cells_that_cannot_be_solved_give_way_to_small_ones(few_rows, monk
     assert np.max(np.diff(found.process.cells.first)) <= 300
     assert len(found.notes) == 1
     assert "Smaller cells are used" in found.notes[0]
+
+
+def test_no_further_number_of_neighbours_is_compared_when_the_time_is_over():
+    X, y = surface(300)
+    short = fitted(X, y, neighbours="auto", reporter=Reporter(None, Budget(0.0)))
+    assert len(short.numbers) < len(fitted(X, y, neighbours="auto").numbers)
+    assert np.all(np.isfinite(short.loo[0]))

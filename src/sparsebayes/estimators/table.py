@@ -263,6 +263,8 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
     @whole_fit
     def _fit_frame(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> TableModel:
         """Fit the model to a table in memory."""
+        if self._params.get("verbose"):  # the packages that read dates take seconds to import
+            print(f"[{type(self).__name__}] reading the columns", flush=True)
         frame = as_frame(X)
         _warn_of_order(X, y)
         if self.missing not in _MISSING:

@@ -102,8 +102,8 @@ _CONVERGED = {
 _NOT_CONVERGED = {
     StopReason.MAX_ITER: "Raise max_iter, or raise tol if a less accurate fit is enough.",
     StopReason.TIME_LIMIT: (
-        "max_time has passed, and the best model so far was kept. Raise max_time, or continue "
-        "from checkpoint_dir where there is one."
+        "max_time has passed, and the best model so far was kept. Raise max_time; a partitioned "
+        "fit can also go on from its checkpoint_dir."
     ),
     StopReason.CALLBACK: "A callback stopped the fit, and the model reached so far was kept.",
     StopReason.INTERRUPTED: "The fit was interrupted, and the model reached so far was kept.",

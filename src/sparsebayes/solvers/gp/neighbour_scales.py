@@ -32,6 +32,7 @@ import numpy as np
 from scipy.linalg import LinAlgError
 from scipy.optimize import brentq
 
+from ...callbacks import Reporter
 from ...designs import KernelBasis
 from ...posterior import LooPredictions
 from ..noise import NOISE_FLOOR, Noise
@@ -125,6 +126,7 @@ def neighbour_process(
     rng: np.random.Generator,
     n_loo_rows: int | None = None,
     n_jobs: int | None = None,
+    reporter: Reporter | None = None,
 ) -> LocalFit:
     """Fit the process of all rows with given basis functions.
 
@@ -146,9 +148,12 @@ def neighbour_process(
         Number of rows with leave-one-out predictions in the result; None for all.
     n_jobs : int or None
         Threads for the cells.
+    reporter : Reporter, optional
+        Reporter of the progress. No further scales are compared when its budget is over.
     """
     numbers = AUTO if neighbours == "auto" else (int(neighbours),)
-    search = _Search(functions, factor, rows, intercept, noise, numbers[-1], rng, n_jobs)
+    reporter = reporter or Reporter()
+    search = _Search(functions, factor, rows, intercept, noise, numbers[-1], rng, n_jobs, reporter)
     start = Trial(search.lam, numbers[min(1, len(numbers) - 1)], search.metrics[0], cells=False)
     best = search.score(start)
     best = search.climb(best, [start._replace(rough=rough) for rough in search.metrics[1:]], 0.0)
@@ -159,7 +164,7 @@ def neighbour_process(
             best = search.climb(best, search.ladder(best.trial, step), _WORTH)
             if best is not before:
                 break
-    if len(numbers) > 1:
+    if len(numbers) > 1 and not reporter.budget.over:
         trials = [best.trial._replace(m=m) for m in numbers]
         best = search.climb(search.score(trials[0]), trials[1:], _WORTH)
     same = best.trial._replace(m=0)
@@ -190,9 +195,10 @@ class _Search:
         most: int,
         rng: np.random.Generator,
         n_jobs: int | None,
+        reporter: Reporter,
     ) -> None:
         self.functions, self.rows, self.noise = functions, rows, noise
-        self.most, self.rng, self.n_jobs = most, rng, n_jobs
+        self.most, self.rng, self.n_jobs, self.reporter = most, rng, n_jobs, reporter
         kernel: Any = functions.kernel
         self.metrics = (False, True) if kernel.family == "sum" else (kernel.family == "laplacian",)
         self.nearest = {rough: NearestRows(kernel, rows.X, rough) for rough in self.metrics}
@@ -328,6 +334,7 @@ class _Search:
         """Return leave-one-out mean and variance of the function at judged rows."""
 
         def take(subset: np.ndarray) -> TrainingCache:
+            self.reporter.say(f"predicting each row from the nearest others: {len(subset)} rows")
             phi = self.white.phi[subset] @ process.fit.rotation.astype(self.white.phi.dtype)
             residual = self.white.residual[subset]
             return TrainingCache.from_functions(process, phi, residual, None, subset)
@@ -388,6 +395,8 @@ class _Search:
     def climb(self, best: Score, trials: Iterable[Trial], least_gain: float) -> Score:
         """Return the last of a series of trials of which each gains more than `worth`."""
         for trial in trials:
+            if self.reporter.budget.over:
+                break
             score = self.score(trial)
             if not score.density > best.density + least_gain:
                 break
@@ -488,12 +497,17 @@ class _Search:
         cache = self._final_cache(score)
         process = replace(score.process, scale=scale, power=power, caches={None: cache})
         cells = cut_cells(cache.nearest, self.rows.X, process.m)
+
+        def take(subset: np.ndarray) -> TrainingCache:
+            self.reporter.say(f"solving cells of {len(subset)} rows")
+            return cache.take(subset)
+
         try:
-            cells = process.solve_cells(cells, cache.take, self.n_jobs)
+            cells = process.solve_cells(cells, take, self.n_jobs)
         except LinAlgError as error:
             self.notes.append(f"{error} Smaller cells are used, which are solved directly.")
             cells = self.loo_cells(process.rough, process.m)
-            cells = process.solve_cells(cells, cache.take, self.n_jobs)
+            cells = process.solve_cells(cells, take, self.n_jobs)
         return replace(process, cells=cells), process.to_loo_predictions(rows, *moments)
 
     def _final_cache(self, score: Score) -> TrainingCache:
