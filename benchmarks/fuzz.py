@@ -346,7 +346,9 @@ def answers(model, X, y, weight):
             if not np.all(np.isfinite(value)):
                 found.append(("nan", what))
         noise = getattr(model, "noise_variance_", None)
-        rough = 1e-3 if np.asarray(std).dtype == np.float32 else 1e-6
+        # Kernels of rows in float32 are those of float32, whatever the type of the target.
+        single = np.float32 in (np.asarray(std).dtype, getattr(X, "dtype", None))
+        rough = 1e-3 if single else 1e-6
         if np.any(std < 0):
             found.append(("variance", "negative std"))
         if np.ndim(getattr(model, "noise_variance", 0)):  # a new row has none of these variances

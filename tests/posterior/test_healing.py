@@ -159,6 +159,8 @@ def test_a_process_is_judged_by_predictions_of_each_row_from_the_others():
     assert np.all(squares.mean(0) < 1.0)
     same = process.judged(X, 100.0 * y, noise, centres, residuals)
     np.testing.assert_array_equal(same.between, 1.0)
+    tiny = replace(process, amplitude=np.zeros(2))  # targets of 1e-170
+    assert tiny.judged(X, y, noise, centres, residuals) is tiny
 
 
 @pytest.mark.parametrize("options", [{}, {"kernel": "laplacian", "gamma": 0.5}])

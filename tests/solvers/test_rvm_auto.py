@@ -218,6 +218,7 @@ def test_dense_start_goes_on_in_float64_where_float32_fails(monkeypatch):
     few = problem.columns(len(R), np.arange(5)).astype(np.float32)
     assert _statistics(few, problem.z, np.full(5, 1e-9)) is None
     assert _statistics(few.astype(np.float64), problem.z, np.full(5, 1e-9)) is not None
+    assert _statistics(few, problem.z, np.full(5, 1e-90)) is None  # without a warning of NumPy
 
     ((kept, lam),), _ = dense_starts(problem, [0.1], most=100)
     monkeypatch.setattr(

@@ -233,6 +233,8 @@ class ResidualProcess:
         residuals : array of shape (n,) or (n, n_outputs)
             Targets less their predictions.
         """
+        if not np.all(self.amplitude):  # it underflows: there is no variance to judge
+            return self
         ratio = np.broadcast_to(noise / self.amplitude, (len(X), np.size(self.amplitude)))
         variance = self._residual(X)[2][:, None] + ratio
         unit = np.sqrt(self.amplitude)  # squares of targets of 1e160 overflow

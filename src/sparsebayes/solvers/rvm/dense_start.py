@@ -264,7 +264,9 @@ def _statistics(
         return _statistics_torch(R, z, lam)
     dtype = R.dtype
     R = np.ascontiguousarray(R)
-    A = R * (1.0 / np.sqrt(lam)).astype(dtype)
+    # Where this overflows float32, M is not finite, and float64 serves.
+    with np.errstate(over="ignore", invalid="ignore"):
+        A = R * (1.0 / np.sqrt(lam)).astype(dtype)
     syrk, trsm = get_blas_funcs(("syrk", "trsm"), (A,))
     (potrf,) = get_lapack_funcs(("potrf",), (A,))
     M = syrk(1.0, A.T, trans=1, lower=True)
