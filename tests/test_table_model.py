@@ -896,6 +896,8 @@ def test_cells_that_are_objects_are_refused_in_a_sentence():
     frame = pd.DataFrame({"x": range(20), "tags": [["a"], ["b"]] * 10})
     with pytest.raises(TypeError, match="Column 'tags' contains objects other than numbers"):
         table_model(model="linear").fit(frame, np.arange(20.0))
+    with pytest.raises(TypeError, match="Column 'x' contains complex numbers"):
+        table_model(model="linear").fit(frame[["x"]] + 1j, np.arange(20.0))
 
 
 def test_scores_of_distributions_take_a_table(frame, price):

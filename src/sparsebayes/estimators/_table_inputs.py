@@ -112,6 +112,11 @@ def as_frame(X: Any, names: Sequence[str] | None = None) -> pd.DataFrame:
             frame[name] = _without_arrow(frame[name])
         if not isinstance(dtype, np.dtype) or dtype.kind == "O":
             frame[name] = _without_missing_text(frame[name])
+        elif dtype.kind == "c":
+            raise TypeError(
+                f"Column {name!r} contains complex numbers. Pass their real and imaginary parts, "
+                "or magnitude and phase, as two columns."
+            )
     return frame.reset_index(drop=True)
 
 
