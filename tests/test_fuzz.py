@@ -101,6 +101,7 @@ FOUND = [
     ("GroupSpikeSlabClassifier", 730964),  # the square of a slope overflowed
     ("GroupSpikeSlabClassifier", 732409),  # a cluster of probability zero: 0/0
     ("GroupSpikeSlabRegressor", 731074),  # infinite variance where nothing is calibrated
+    ("GroupARDRegressor", 782313),  # one column in place of another: four nats after idle steps
     ("SparseGPRegressor", 732073),  # weight zero times an infinite leverage, before a refusal
 ]
 

@@ -6,6 +6,7 @@ from sparsebayes.designs import CentredDesign, DenseDesign
 from sparsebayes.solvers import run
 from sparsebayes.solvers.group import shrinkage as group_shrinkage
 from sparsebayes.solvers.group.ard import GroupARD
+from sparsebayes.solvers.group.ard_maximum import best_factors, derivatives
 from sparsebayes.solvers.group.shrinkage import GroupShrinkage, _draw_weights
 from sparsebayes.solvers.noise import noise_floor
 from tests.group_helpers import relative_error, signal
@@ -38,6 +39,73 @@ def test_ard_variances_maximise_the_evidence():
         assert dense_log_evidence(X, y, 1 / moved[group_of], state.sigma2) < state.log_evidence
         noisier = dense_log_evidence(X, y, 1 / state.lam[group_of], factor * state.sigma2)
         assert noisier < state.log_evidence
+
+
+@pytest.mark.parametrize("shape", [(8, 14), (30, 6)])
+def test_ard_derivatives_are_those_of_the_dense_evidence(shape):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal(shape), rng.standard_normal(shape[0])
+    group_of = np.arange(shape[1]) % 3 + np.arange(shape[1]) // 5  # groups of different sizes
+    m = group_of.max() + 1
+    solver = GroupARD(group_of, 0.3, 0.5)
+    state = solver.init(DenseDesign(X), y)
+    groups = np.arange(1, m)
+    gradient, H = derivatives(
+        state.form, state.marginals, state.lam, state.sigma2, groups, float(len(y))
+    )
+
+    def evidence(u):
+        lam = state.lam * np.exp(np.append(0.0, u[:-1]))
+        return dense_log_evidence(X, y, 1 / lam[group_of], state.sigma2 * np.exp(u[-1]))
+
+    h, eye = 1e-3, np.eye(m)
+    slope = [(evidence(h * e) - evidence(-h * e)) / (2 * h) for e in eye]
+    np.testing.assert_allclose(gradient, slope, atol=1e-5)
+    for a in range(m):
+        for b in range(m):
+            ends = [(1, 1, 1), (1, -1, -1), (-1, 1, -1), (-1, -1, 1)]
+            second = sum(sign * evidence(h * (i * eye[a] + j * eye[b])) for i, j, sign in ends)
+            assert H[a, b] == pytest.approx(second / (4 * h * h), abs=1e-4)
+
+
+def test_ard_best_factor_of_a_group_is_the_maximum_of_the_dense_evidence():
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((15, 9))
+    y = X[:, 0] + 0.5 * rng.standard_normal(15)
+    group_of = np.array([0, 0, 1, 1, 1, 2, 2, 3, 4])
+    state = GroupARD(group_of, 0.1, 0.3).init(DenseDesign(X), y)
+    factor, gain = best_factors(state.marginals, state.blocks)
+    here = dense_log_evidence(X, y, 1 / state.lam[group_of], 0.3)
+    for g in range(5):
+        tried = np.append(np.logspace(-8, 6, 500), 1.0)
+        values = []
+        for v in tried:
+            lam = state.lam * np.where(np.arange(5) == g, v, 1.0)
+            values.append(dense_log_evidence(X, y, 1 / lam[group_of], 0.3))
+        assert gain[g] == pytest.approx(max(values) - here, abs=0.02)
+        best = tried[np.argmax(values)]
+        assert factor[g] == (0.0 if best < 1e-7 else pytest.approx(best, rel=0.6))
+    assert 0.0 in factor
+    assert np.any(factor > 1.0)
+
+
+@pytest.mark.parametrize("seed", [1, 4, 16])
+def test_ard_goes_on_where_a_column_can_take_the_place_of_another(seed):
+    # Steps of the first order gain less than tol each there, and two nats in all.
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((13, 40))
+    y = X[:, 0] + 0.3 * rng.standard_normal(13)
+    early, late = (
+        run(
+            GroupARD(np.arange(40), 1.0, 1.0, smallest_noise=1e-4, tol=tol),
+            DenseDesign(X),
+            y,
+            max_iter=3000,
+        )
+        for tol in (1e-3, 1e-9)
+    )
+    assert early.converged
+    assert early.state.log_evidence == pytest.approx(late.state.log_evidence, abs=1e-3)
 
 
 def test_ard_with_an_intercept_is_shift_invariant():

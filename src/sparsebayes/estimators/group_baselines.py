@@ -36,7 +36,8 @@ class GroupARDRegressor(GroupRegressor):
     Parameters
     ----------
     tol : float, default=1e-3
-        Tolerance in nats: the fit has converged when a step changes the log evidence by less.
+        Tolerance in nats: steps that change the log evidence by less are followed by Newton steps.
+        The fit has converged when one of these gains less than a thousandth of it.
 
     Attributes
     ----------
