@@ -102,6 +102,8 @@ FOUND = [
     ("GroupSpikeSlabClassifier", 732409),  # a cluster of probability zero: 0/0
     ("GroupSpikeSlabRegressor", 731074),  # infinite variance where nothing is calibrated
     ("GroupARDRegressor", 782313),  # one column in place of another: four nats after idle steps
+    ("BackfittingRegressor", 802626),  # the same of factorised weights: two nats
+    ("BackfittingRegressor", 801402),  # smoothers in each other's place: 10,000 cycles
     ("SparseGPRegressor", 732073),  # weight zero times an infinite leverage, before a refusal
 ]
 

@@ -87,6 +87,26 @@ def update_noise(state: State, n: float, floor: float) -> None:
     state.sigma2 = max(spread / n, floor)
 
 
+def derivatives(state: State, inverse: np.ndarray, n: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return gradient and Hessian of the bound in log alpha and log sigma2 (last).
+
+    v and mu are the best at each alpha and sigma2, `inverse` = (Phi'Phi + sigma2 A)^-1. With
+    a = alpha mu and P = sigma2 `inverse`, mu moves with log alpha_m by -P_m a_m and with log sigma2
+    by -P a.
+    """
+    s, norms, alpha = state.sigma2, state.norms, state.alpha
+    a, v = alpha * state.mu, 1.0 / (norms / s + alpha)
+    P, share = s * inverse, norms * v / s
+    Pa = P @ a
+    kept = alpha * (state.mu**2 + v)
+    spread = (float(state.residual @ state.residual) + float(norms @ v)) / s
+    H = P * np.multiply.outer(a, a) + np.diag(0.5 * ((alpha * v) ** 2 - kept))
+    mixed = a * Pa - 0.5 * alpha * v * share
+    at_noise = 0.5 * (float(share @ share) - spread) + float(a @ Pa)
+    H = np.block([[H, mixed[:, None]], [mixed[None], np.array([[at_noise]])]])
+    return np.append(0.5 * (1.0 - kept), 0.5 * (spread - n)), H
+
+
 def drop(state: State, design: Design, prior: SetPrior) -> bool:
     """Drop negligible columns, and those below their penalty, if that raises the bound."""
     k = len(state.active)

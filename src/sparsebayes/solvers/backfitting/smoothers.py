@@ -25,11 +25,13 @@ For smoothers that are projections (splines by least squares) the bound
     L = -1/2 [N log(2 pi sigma2) + |r|^2/sigma2]
         + 1/2 sum [p log(1 - x) - (1 - x) |f|^2/(x sigma2)] + log p(set)
 
-never falls. For other smoothers it may fall, and only shows convergence. Smoothers that adapt to
-their target can change each other's fits without end, so a run ends if the bound has not exceeded
-its highest value for `_PATIENCE` cycles. It also ends if the components have had nearly as many
-degrees of freedom as there are distinct rows for so long: they interpolate, and the noise variance
-would fall towards zero over thousands of cycles.
+never falls. Components that can take each other's place raise it slowly: where it has risen for
+`_PATIENCE` cycles, the best scales of all components at the same x are solved for together after
+each cycle, which has the same fixed points. For other smoothers it may fall, and only shows
+convergence. Smoothers that adapt to their target can change each other's fits without end, so a run
+ends if the bound has not exceeded its highest value for `_PATIENCE` cycles. It also ends if the
+components have had nearly as many degrees of freedom as there are distinct rows for so long: they
+interpolate, and the noise variance would fall towards zero over thousands of cycles.
 
 Cost: one fit of each smoother in a cycle, and `n_draws` fits of each at the start.
 """
@@ -90,6 +92,7 @@ class State:
     bound: float = -np.inf
     highest: float = -np.inf  # bound so far
     still: int = 0  # cycles in a row that have not passed it, or that interpolate
+    rising: int = 0  # cycles in a row that have passed it
     stop_reason: StopReason | None = None
 
     @property
@@ -203,6 +206,8 @@ class AdditiveModel:
             state.shrinkage[m], state.scale[m] = x, x * along
             state.values[:, m] = state.scale[m] * h
             state.residual = z - state.values[:, m]
+        if state.rising >= _PATIENCE:
+            _rescale(state, t)
         state.residual = t - state.values.sum(axis=1)
         used = float(state.freedom @ state.shrinkage)
         interpolates = self.noise_variance is None and used > _NEARLY_ALL * state.n_different
@@ -213,6 +218,7 @@ class AdditiveModel:
         value = bound(state, design) + prior.log(len(state.active))
         before, state.bound = state.bound, value
         rose = value > state.highest + self.tol
+        state.rising = state.rising + 1 if rose else 0
         state.still = 0 if rose and not interpolates else state.still + 1
         state.highest = max(state.highest, value)
         if abs(state.bound - before) < self.tol:
@@ -286,6 +292,19 @@ class SmootherBasis(UncentredBasis):
         """Return the basis of the functions `idx`."""
         functions = np.array([*self.components, *self.draws], dtype=object)
         return SmootherBasis(list(functions[idx]), [])
+
+
+def _rescale(state: State, t: np.ndarray) -> None:
+    """Move the scales of all components together to their best values at these shrinkages.
+
+    One after the other, components that can nearly take each other's place need thousands of
+    cycles.
+    """
+    on = state.active
+    h = state.values[:, on] / state.scale[on]
+    rows = np.vstack([h, np.diag(np.sqrt(state.lam))])
+    state.scale[on] = np.linalg.lstsq(rows, np.append(t, np.zeros(len(on))), rcond=None)[0]
+    state.values[:, on] = h * state.scale[on]
 
 
 def bound(state: State, design: Design) -> float:
