@@ -1,4 +1,5 @@
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -469,3 +470,28 @@ def test_a_noise_variance_that_ep_has_not_learnt_but_models_prefer_is_reported()
     with pytest.warns(ConvergenceWarning, match="at noise variances of weight"):
         model = GroupSpikeSlabRegressor().fit(X, y)
     assert not model.converged_
+
+
+def test_rounding_errors_of_many_nats_are_reported():
+    # Equal columns that do not explain the target, and 1e-8 of its variance as noise.
+    rng = np.random.default_rng(1)
+    X = np.outer(rng.standard_normal(15), rng.standard_normal(30))
+    y = 1.0 + rng.standard_normal(15)
+    with pytest.warns(ConvergenceWarning, match="Rounding errors move the log evidence"):
+        model = GroupSpikeSlabRegressor(noise_variance=1e-8, fit_intercept=False).fit(X, y)
+    assert model.stop_reason_ == "stalled"
+    assert not model.converged_
+
+
+def test_probabilities_of_models_sum_to_one_where_the_evidence_has_no_digits():
+    # A log evidence of -1e17 is rounded to 16 nats.
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((40, 3))
+    y = 1e9 + rng.standard_normal(40)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = GroupSpikeSlabRegressor(noise_variance=3.0, fit_intercept=False).fit(X, y)
+    assert model.log_evidence_ < -1e16
+    assert model.models_["probability"].sum() == pytest.approx(1.0)
+    assert model.inclusion_probability_.max() <= 1.0 + 1e-12
+    assert model.noise_variance_ == pytest.approx(3.0)

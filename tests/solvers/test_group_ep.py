@@ -1,4 +1,5 @@
 from dataclasses import replace
+from fractions import Fraction
 from types import SimpleNamespace
 
 import numpy as np
@@ -355,7 +356,9 @@ def test_single_precision_is_used_only_where_it_is_safe():
 def _learnt(f, evidence, rounds):
     """One hyperparameter whose EM step is f(h), on sites that settle at once: what was put."""
     learning, h = Learning(("slab_variance",), 1e-4), [0.0]
-    sites = SimpleNamespace(parameters=list, restore=lambda former: None)
+    sites = SimpleNamespace(
+        parameters=list, restore=lambda former: None, at_rest=lambda change, tol: True
+    )
     for _ in range(rounds):
         learning.step(
             0.0,
@@ -383,6 +386,51 @@ def test_a_ridge_on_which_f_hardly_shrinks_is_no_end():
     h, learning = _learnt(lambda h: 0.04 * np.exp(-h), lambda step: 0.0, 100)
     assert learning.done
     assert 0.04 * np.exp(-h[-1]) < 20.0 * learning.tol  # the nats from here to infinity
+
+
+def _exact_quadratic(X, y, v0, sigma2):
+    """y'(sigma2 I + v0 X X')^-1 y in fractions, by Gaussian elimination."""
+    X, y = [[Fraction(x) for x in row] for row in X], [Fraction(t) for t in y]
+    n = len(y)
+    rows = [
+        [sum(a * b for a, b in zip(X[i], X[j], strict=True)) * Fraction(v0) for j in range(n)]
+        + [y[i]]
+        for i in range(n)
+    ]
+    for i in range(n):
+        rows[i][i] += Fraction(sigma2)
+    for i in range(n):
+        for j in range(i + 1, n):
+            factor = rows[j][i] / rows[i][i]
+            rows[j] = [b - factor * a for a, b in zip(rows[i], rows[j], strict=True)]
+    return float(sum(row[-1] ** 2 / row[i] for i, row in enumerate(rows)))
+
+
+@pytest.mark.parametrize("form", [RowForm, ColumnForm])
+@pytest.mark.parametrize("sigma2", [1e-2, 1e-5, 1e-8, 1e-10])
+def test_rounding_errors_of_the_evidence_are_known(form, sigma2):
+    # Nearly equal columns that do not explain the target.
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((6, 1)) + 1e-4 * rng.standard_normal((6, 5))
+    y = rng.standard_normal(6)
+    v0 = 2.0
+    blocks = column_blocks(np.arange(5))
+    sites = SpikeSlabSites.start(blocks, np.full(5, 0.5), np.full(5, 2.0 * v0))
+    m = form(X, y, blocks).marginals(sites.half, sites.shift, 1.0 / sigma2)
+    exact = _exact_quadratic(X[:, blocks.order], y, v0, sigma2)
+    error = abs(m.quadratic - exact)
+    assert error <= 10.0 * m.rounding
+    if form is RowForm:
+        assert m.rounding < 1e-6 or error > 1e-4 * m.rounding  # nor is it far too careful
+
+
+def test_an_evidence_without_digits_to_compare_models_is_no_convergence():
+    X, y, group_of, _, _ = few_groups(40, 1, d=60, noise=0.5)
+    solver = GroupEP(group_of, 0.1, 1.0, 0.25)
+    state = run(solver, DenseDesign(X), y, max_iter=200).state
+    assert solver.done(state) == "converged"
+    state.marginals = replace(state.marginals, rounding=1.5)
+    assert solver.done(state) == "stalled"
 
 
 def test_a_site_that_rounding_keeps_from_its_update_is_not_at_rest(monkeypatch):

@@ -62,6 +62,12 @@ def not_settled(reason: str, state: Any) -> str:
             "convergence. If inclusion_prior and slab_variance are learnt from few rows, "
             "pass values for them"
         )
+    if reason == StopReason.STALLED:
+        return (
+            "Rounding errors move the log evidence by a nat or more, because the noise variance "
+            "is too small for double precision, so log_evidence_ and the inclusion probabilities "
+            "are uncertain. Pass a larger noise_variance or remove nearly equal columns"
+        )
     if reason != StopReason.MAX_ITER:
         return StopReason(reason).advice.rstrip(".")
     learning = state.learning

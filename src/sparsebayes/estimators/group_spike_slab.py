@@ -24,7 +24,7 @@ from ..problem import Problem
 from ..solvers.group.clusters import find_clusters, group_correlation
 from ..solvers.group.credible_sets import credible_sets, select
 from ..solvers.group.enumeration import Enumeration, enumerate_undecided_groups
-from ..solvers.group.ep import LEARNABLE, GroupEP, log_likelihood_constant
+from ..solvers.group.ep import LEARNABLE, GroupEP, has_digits, log_likelihood_constant
 from ..solvers.group.gibbs import GroupGibbs, draws_posterior, inclusion_series
 from ..solvers.group.hyperprior import Hyperprior
 from ..solvers.group.models import Models
@@ -598,7 +598,7 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         """Return the fit of the best run of EP."""
         best, state = runs.best, runs.best.state
         enumerated = self._enumerate(problem, runs, solver)
-        weighed_all = enumerated.exact and not solver.learn
+        weighed_all = enumerated.exact and not solver.learn and has_digits(state)
         if screened is not None:
             enumerated = _with_groups_outside(enumerated, screened)
         function = None
@@ -736,10 +736,11 @@ def _ep_notes(name: str, runs: EPRuns) -> tuple[Note, ...]:
     best, state, notes = runs.best, runs.best.state, []
     result = best.result
     if not result.converged:
+        stalled = result.stop_reason == StopReason.STALLED
+        compare = "" if stalled else ", or compare with inference='gibbs'"
         message = (
             f"EP of {name} has not converged ({result.stop_reason}) after {result.n_iter} "
-            f"steps. {not_settled(result.stop_reason, state)}, or compare with "
-            "inference='gibbs'."
+            f"steps. {not_settled(result.stop_reason, state)}{compare}."
         )
         notes.append(Note(message, ConvergenceWarning))
     alternatives = [

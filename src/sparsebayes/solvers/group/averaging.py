@@ -23,7 +23,7 @@ from copy import copy
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit, logsumexp
+from scipy.special import expit, logsumexp, softmax
 
 from ...posterior import ModelMixture
 from .label_models import LabelModels
@@ -101,8 +101,7 @@ def average_hyperparameters(
             by_prior = factors[j].log_factor + odds.log_weight + slab.log_weight[j] + constant
             by_model = at_node(chosen) if labels is None else labels.log_evidence(chosen, np.exp(s))
             table[i, j] = by_model + log_prior + by_prior[:, None]
-    total = float(logsumexp(table))
-    weight = np.exp(table - total)
+    weight = softmax(table)  # they sum to one also where rounding moves the evidence by nats
     inclusion = sites.inclusion
     inclusion[others] = np.einsum(
         "jp,jpg->g", weight.sum(axis=(0, 3)), np.array([f.inclusion for f in factors])
@@ -114,7 +113,7 @@ def average_hyperparameters(
         inclusion,
         Models(groups, chosen[order], by_model[order]),
         _mixture(weight.sum(axis=2), chosen, weights, likelihoods, slab.offset, labels),
-        total + _constant(sites, others),
+        float(logsumexp(table)) + _constant(sites, others),
         float(weight.sum(axis=(1, 2, 3)) @ np.exp(noise.offset)),
     )
 
@@ -135,8 +134,7 @@ def merge_averages(
     settled : array of bool of shape (n_averages,)
         Whether EP has settled at each of them.
     """
-    total = float(logsumexp(log_weight))
-    weight = np.exp(log_weight - total)
+    weight = softmax(log_weight)
     models = [a.models for a in averages]
     chosen, which = np.unique(
         np.concatenate([m.chosen for m in models]), axis=0, return_inverse=True
@@ -149,7 +147,7 @@ def merge_averages(
         weight @ np.array([a.inclusion for a in averages]),
         Models(models[0].groups, chosen[order], by_model[order]),
         _merged_mixture([a.mixture for a in averages], weight),
-        total,
+        float(logsumexp(log_weight)),
         float(weight @ noise / noise[0]),
         float(np.sum(weight[~settled])),
     )

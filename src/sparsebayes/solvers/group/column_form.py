@@ -69,6 +69,7 @@ class ColumnForm:
         excess = self._whiten(half, self._whiten(half, gram).T)  # A - I = F'X'D^2 X F
         A = np.array(excess, order="F")
         A[np.diag_indices(len(A))] += 1.0
+        largest = float(np.max(np.diag(A)))
         L = factor(A)
         inverse, _ = dpotri(L, lower=1)
         inverse = np.tril(inverse) + np.tril(inverse, -1).T
@@ -80,7 +81,11 @@ class ColumnForm:
         u = u[:, 0]
         q = [u[at] for at in self._at]
         left_over = misfit - self.X @ self._spread(half, q)
-        residual = float(left_over @ (D2 * left_over))
+        residual, power = float(left_over @ (D2 * left_over)), float(u @ u)
+        # As u minimises `quadratic`, its own error of eps |A| |u| enters by the square.
+        eps = np.finfo(float).eps
+        rounding = eps * np.sqrt(residual * (residual + largest * power))
+        rounding += (eps * largest) ** 2 * power
         H, M = [], []
         for at in self._at:
             rows, columns = at[:, :, None], at[:, None, :]
@@ -98,8 +103,9 @@ class ColumnForm:
             q,
             M,
             log_det=2.0 * float(np.log(np.diag(L)).sum()),
-            quadratic=residual + float(u @ u),
+            quadratic=residual + power,
             residual=residual,
+            rounding=rounding,
             n_used=len(A) - float(np.trace(inverse)),
             root=dtrtri(L, lower=1)[0],
             fitted=fitted,

@@ -51,7 +51,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit, log_expit, logsumexp
+from scipy.special import expit, log_expit, logsumexp, softmax
 
 from ...linalg.blocks import times, transposed
 from ...posterior import ModelMixture, Posterior, average_models
@@ -333,10 +333,9 @@ class _Weighed(NamedTuple):
     def models(self) -> tuple[Models, float]:
         """Return the models in the order of their weights, and the log of the sum of these."""
         chosen, log_weight, _ = self.search
-        total = float(logsumexp(log_weight))
         order = np.argsort(-log_weight, kind="stable")
-        weight = np.exp(log_weight[order] - total)
-        return Models(self.groups, chosen[order], weight), total
+        weight = softmax(log_weight[order])
+        return Models(self.groups, chosen[order], weight), float(logsumexp(log_weight))
 
 
 def _weigh_labels(

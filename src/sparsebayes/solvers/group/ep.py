@@ -32,6 +32,8 @@ One step, all blocks at once (section 3.2):
 It stops when the inclusion probabilities, the means and the standard deviations (in units of
 sqrt(v0)) move by at most `tol` in a step DIVIDED BY xi (the decaying xi would fake convergence),
 and the logarithms of learnt hyperparameters by at most 10 tol or for a gain of at most tol nats.
+If the noise variance is so small that rounding errors move the evidence by a nat or more, models
+cannot be compared, and the run ends as stalled.
 
 Cost of a step: 2 n^2 d flops for n < d, else O(d^3); group sites add O(n d k). Memory O(n d).
 
@@ -78,6 +80,7 @@ from .sites import SpikeSlabSites, log_odds_of
 LEARNABLE = ("inclusion_prior", "slab_variance", "noise_variance")
 _FOCUS_SHARE, _FOCUS_STEPS = 0.02, 6  # see GroupEP._focus
 _DIVERGENT = 1e4  # times the signal: a site beyond that diverges
+_UNCERTAIN = 1.0  # nats of rounding errors, from which on models cannot be compared
 _ROUGH_TOL = 1e-5  # tol down to which single precision is used where it is safe
 
 
@@ -313,7 +316,7 @@ class GroupEP:
         """Converged when the sites have, and the hyperparameters with them."""
         settled = state.sites.at_rest(state.change, self.tol) and state.learning.done
         if settled and not state.cooling and np.isfinite(state.log_evidence):
-            return StopReason.CONVERGED
+            return StopReason.CONVERGED if has_digits(state) else StopReason.STALLED
         return StopReason.CYCLING if state.learning.cycling else None
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
@@ -391,6 +394,11 @@ def largest_site(signal: float) -> float:
     and on 75 problems with much and little noise no site exceeded six times of it.
     """
     return _DIVERGENT * (1.0 + signal)
+
+
+def has_digits(state: State) -> bool:
+    """Return whether rounding errors leave the log evidence of models right to a nat."""
+    return state.marginals.rounding < _UNCERTAIN
 
 
 def log_evidence(state: State) -> float:

@@ -294,6 +294,7 @@ class RowForm:
         D = np.sqrt(np.broadcast_to(precision, n))
         A = K * D * D[:, None]
         A[np.diag_indices(n)] += 1.0
+        largest = float(np.max(np.diag(A)))
         L = factor(A)
         inverse, _ = dtrtri(L, lower=1)
         root = np.asfortranarray(inverse * D)  # lower triangular, like L^-1
@@ -305,14 +306,17 @@ class RowForm:
                 Hg[fine[i]], qg[fine[i]] = self._project(bucket, root, z, fine[i])
             H.append(Hg)
             q.append(qg)
+        # D (y - X m) = A^-1 D (y - X S nu), a product: no cancellation.
+        residual = float(np.sum((z @ inverse) ** 2))
+        rounding = np.finfo(float).eps * largest * residual
         return Marginals(
             H,
             q,
             None,
             log_det=2.0 * float(np.log(np.diag(L)).sum()),
             quadratic=float(z @ z),
-            # D (y - X m) = A^-1 D (y - X S nu), a product: no cancellation.
-            residual=float(np.sum((z @ inverse) ** 2)),
+            residual=residual,
+            rounding=rounding,
             n_used=n - float(np.sum(inverse**2)),
             root=root,
             fitted=fitted,
