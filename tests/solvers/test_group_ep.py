@@ -12,7 +12,7 @@ from sparsebayes.solvers import run
 from sparsebayes.solvers.group import sites as sites_module
 from sparsebayes.solvers.group.column_form import ColumnForm
 from sparsebayes.solvers.group.ep import LEARNABLE, GroupEP, log_evidence, noise_gradient
-from sparsebayes.solvers.group.learning import Learning
+from sparsebayes.solvers.group.learning import PATIENCE, Learning
 from sparsebayes.solvers.group.mixing import Mixing
 from sparsebayes.solvers.group.row_form import RowForm
 from sparsebayes.solvers.group.sites import SpikeSlabSites
@@ -386,6 +386,37 @@ def test_a_ridge_on_which_f_hardly_shrinks_is_no_end():
     h, learning = _learnt(lambda h: 0.04 * np.exp(-h), lambda step: 0.0, 100)
     assert learning.done
     assert 0.04 * np.exp(-h[-1]) < 20.0 * learning.tol  # the nats from here to infinity
+
+
+def test_a_large_step_of_one_hyperparameter_predicts_nothing_of_another():
+    # The slope of the second falls as the first moves to its bound, and then stays: a flat ridge.
+    learning, h = Learning(("inclusion_prior", "slab_variance"), 1e-4), [np.zeros(2)]
+    sites = SimpleNamespace(parameters=list, at_rest=lambda change, tol: True)
+
+    def hyper():
+        f = np.array([-1.0 - h[-1][0], 0.015 - 0.005 * h[-1][0]])
+        return h[-1], f, 0.004 * f
+
+    for _ in range(2):
+        learning.step(0.0, sites, hyper, h.append, lambda: 0.0)
+    assert h[1][0] == -1.0
+    assert not learning.done
+
+
+def test_what_is_learnt_at_sites_that_have_not_settled_is_no_end():
+    learning = Learning(("slab_variance",), 1e-4)
+    sites = SpikeSlabSites.start(column_blocks(np.arange(2)), np.full(2, 0.5), np.ones(2))
+    none = np.zeros(1)
+
+    def step(change, unmixed_change):
+        sites.unmixed_change = unmixed_change
+        learning.steps_since_update = PATIENCE
+        learning.step(change, sites, lambda: (none, none, none), lambda h: None, lambda: 0.0)
+        return learning.done
+
+    assert not step(0.3, 0.0)
+    assert not step(0.0, 0.2)  # mixing has taken their step back
+    assert step(0.0, 0.0)
 
 
 def _exact_quadratic(X, y, v0, sigma2):

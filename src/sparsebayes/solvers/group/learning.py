@@ -10,9 +10,11 @@ replaced by the plain EM step if the evidence falls or the sites do not settle a
 mixed step is then at most a quarter as long, and later ones grow again.
 
 Learning has converged when f is small, or when all steps to come are predicted to raise the
-evidence by less than 10 tol nats. The prediction is a geometric series for each of h, whose ratio
-is the factor by which its f has shrunk in a step (a mixed step counts as several). On a flat ridge
-one step gains nearly nothing and f hardly shrinks, but all steps together do matter.
+evidence by less than 10 tol nats, at sites that are at rest also without mixing. The prediction is
+a geometric series for each of h, whose ratio is the factor by which its f has shrunk in a step (a
+mixed step counts as several). On a flat ridge one step gains nearly nothing and f hardly shrinks,
+but all steps together do matter. After a large step there is no prediction: f of one hyperparameter
+has changed because another one has moved.
 
 Sites that do not settle in a round of `PATIENCE` steps begin the next round with stronger damping,
 and every other round with mixing from the start. In the first `_TRIES` such rounds an EM step moves
@@ -72,6 +74,7 @@ class Learning:
     last_step_norm: float = np.inf  # largest entry of f in the last step
     predicted_gain: float = np.inf  # nats, of the last step
     predicted_total_gain: float = np.inf  # nats, of all steps to come
+    sites_at_rest: bool = False  # at the last step, also without their mixing
     steps_since_update: int = 0  # of the sites, since the last learning step or round
     damping_scale: float = 1.0  # factor on the damping of the sites
     rounds_without_progress: int = 0  # since the sites last settled
@@ -87,13 +90,17 @@ class Learning:
 
     def settled(self, change: float) -> bool:
         """Return whether the sites have followed the last learning step."""
-        return change <= max(_FINEST * self.tol, _SETTLED * min(1.0, self.last_step_norm))
+        return change <= self._small_change
+
+    @property
+    def _small_change(self) -> float:
+        return max(_FINEST * self.tol, _SETTLED * min(1.0, self.last_step_norm))
 
     @property
     def done(self) -> bool:
         """True when there is nothing more to learn."""
         remaining = min(self.last_step_norm, self.predicted_total_gain)
-        return not self.names or remaining <= 10.0 * self.tol
+        return not self.names or (self.sites_at_rest and remaining <= 10.0 * self.tol)
 
     @property
     def cycling(self) -> bool:
@@ -135,6 +142,7 @@ class Learning:
         self.steps_since_update = 0
         if not settled:
             self.rounds_without_progress += 1
+            self.sites_at_rest = False
             self.damping_scale *= 0.7
             if self._former is not None:
                 self._take_back(sites, put)
@@ -144,6 +152,7 @@ class Learning:
                 self._em_step(put, h, f)
             return True
         h, f, gradient = hyper()
+        self.sites_at_rest = sites.at_rest(change, self._small_change)
         self.rounds_without_progress = 0
         now = evidence()
         if self._former is not None and now < self._former.evidence - _FALL:
@@ -177,6 +186,8 @@ class Learning:
         if self._last is None:
             return np.inf
         before, length = self._last
+        if np.max(np.abs(before)) > _NEAR:
+            return np.inf
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.abs(f / before) ** (1.0 / max(length, 1.0))
             total = np.where(ratio < 1.0, gain / (1.0 - ratio), np.inf)
