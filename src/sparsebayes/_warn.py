@@ -84,6 +84,42 @@ class NewValues(UserWarning):
         return NewValues(self.rows, self.column, repr(name), self.ratio)
 
 
+class NewCombination(UserWarning):
+    """New rows whose inputs are each in range, but combined as in no training row.
+
+    Parameters
+    ----------
+    rows : str
+        How many of how many rows.
+    row, column : int
+        The first of them, and an input that does not go with the others.
+    name : str
+        Name of that input.
+    values : tuple of float
+        Its value, and what it is in training rows with such other inputs.
+    risk : str
+        What may be wrong there.
+    """
+
+    def __init__(
+        self, rows: str, row: int, column: int, name: str, values: tuple[float, float], risk: str
+    ) -> None:
+        verb = "has" if rows.startswith("1 of") else "have"
+        super().__init__(
+            f"{rows} rows {verb} a combination of inputs that is far from all training rows, "
+            f"although each value is in range. The first is row {row}, which has "
+            f"{values[0]:.6g} for {name}, where training rows with its other inputs have about "
+            f"{values[1]:.6g}. The model extrapolates there, and {risk}."
+        )
+        self.rows, self.row, self.column = rows, row, column
+        self.values, self.risk = values, risk
+
+    def before_scaling(self, name: str, mean: float, scale: float) -> NewCombination:
+        """Return the warning about an input of this name, which had been standardised."""
+        values = (mean + scale * self.values[0], mean + scale * self.values[1])
+        return NewCombination(self.rows, self.row, self.column, repr(name), values, self.risk)
+
+
 class SmallWeights(UserWarning):
     """Sample weights that make many rows count as few observations.
 

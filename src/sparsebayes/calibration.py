@@ -399,7 +399,7 @@ class NewRows:
         if input_range is not None:
             box = Box(input_range.low, input_range.high).widened(X)
             # New inputs have judged the errors, and their values are not stored.
-            input_range = replace(input_range, low=box.low, high=box.high, effects=())
+            input_range = replace(input_range, low=box.low, high=box.high, effects=(), joint=None)
         return beyond, input_range
 
     def calibrate(self, fit: Fit, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> Fit:

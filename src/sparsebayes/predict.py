@@ -17,6 +17,7 @@ import numpy as np
 from ._array import Array, PerTarget, is_torch, to_device_of, to_numpy
 from .data import Data
 from .designs import Basis
+from .joint_range import JointRange, Unlike
 from .kernels import FAMILIES, KernelChoice, is_option
 from .posterior import AddedVariance, BlockLowRank, Dense, Draws, LeaveOneOut, ModelAverage
 from .posterior.gaussian import Posterior
@@ -425,12 +426,15 @@ class InputRange:
         inputs on which a linear model hardly depends.
     effects : tuple of SharedEffect
         Effects of the values of an input, which are unknown for other values.
+    joint : JointRange, optional
+        The range of all inputs together; None where it is not known.
     """
 
     low: np.ndarray
     high: np.ndarray
     margin: np.ndarray
     effects: tuple[SharedEffect, ...] = ()
+    joint: JointRange | None = None
 
     @classmethod
     def from_rows(
@@ -475,3 +479,17 @@ class InputRange:
         outside = (X < low) | (X > high)
         row, column = np.argwhere(outside)[0]
         return int(row), int(column), int(np.sum(np.any(outside, axis=1)))
+
+    def rows_unlike(self, X: np.ndarray) -> Unlike | None:
+        """Return a row whose inputs are inside, but combined as in no training row; None without.
+
+        Rows that are outside the range of an input are left out.
+        """
+        if self.joint is None:
+            return None
+        unlike = self.joint.is_unlike(X)
+        if not unlike.any():
+            return None
+        low, high = self._limits
+        rows = np.flatnonzero(unlike & np.all((X >= low) & (X <= high), axis=1))
+        return self.joint.describe(X, rows) if len(rows) else None

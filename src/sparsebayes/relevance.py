@@ -18,6 +18,7 @@ from scipy.sparse import issparse
 from ._array import to_numpy
 from .data import Data, share_of_near_copies
 from .fitting import Fit, Note
+from .joint_range import JointRange
 from .kernels import is_option
 from .posterior import SharedEffect, shared_effects
 from .predict import InputRange
@@ -70,7 +71,9 @@ def with_inputs(
         effects = _effects(fit, data, matters) if isinstance(fit, Fit) else None
         X, labels = data.X[data.used], effects is None
         input_range = InputRange.from_rows(X, fit.kernel, matters, labels)
-        input_range = replace(input_range, effects=effects or ())
+        different = np.unique(data.input_hashes()[data.used], return_index=True)[1]
+        joint = JointRange.from_rows(X[different], matters)
+        input_range = replace(input_range, effects=effects or (), joint=joint)
         notes = () if is_member else copy_notes(data)
     attributes = {**fit.attributes, "feature_relevance_": relevance}
     return replace(fit, input_range=input_range, attributes=attributes, notes=(*fit.notes, *notes))

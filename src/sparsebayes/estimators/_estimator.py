@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
 
 from .._array import RandomState
-from .._warn import NewValues, OutsideRange
+from .._warn import NewCombination, NewValues, OutsideRange
 from ..callbacks import Budget, Reporter
 from ..data import is_list_of_arrays
 from ..designs import Design
@@ -332,13 +332,17 @@ def warn_outside(model: SparseEstimator, X: Any) -> None:
             name = _input_name(model, effect.column)
             warn(NewValues(f"{n_new} of {len(X)}", effect.column, name, effect.ratio))
             break
+    risk, unlike = model._extrapolation_risk, input_range.rows_unlike(X)
+    if unlike is not None:
+        row, j, value, expected, n_rows = unlike
+        rows, both = f"{n_rows} of {len(X)}", (value, expected)
+        warn(NewCombination(rows, row, j, _input_name(model, j), both, risk))
     position = input_range.rows_outside(X)
     if position is None:
         return
     row, j, n_rows = position
     values = (X[row, j], input_range.low[j], input_range.high[j])
-    rows, risk = f"{n_rows} of {len(X)}", model._extrapolation_risk
-    warn(OutsideRange(rows, row, j, _input_name(model, j), values, risk))
+    warn(OutsideRange(f"{n_rows} of {len(X)}", row, j, _input_name(model, j), values, risk))
 
 
 def _input_name(model: SparseEstimator, column: int) -> str:
