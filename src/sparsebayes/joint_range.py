@@ -114,6 +114,8 @@ class JointRange:
             Z = self._standardised(X[first : first + _BLOCK])
             squared = self._squares(Z)
             far = np.flatnonzero(squared > self.limit)
+            if len(far) == 0:
+                continue
             others = np.maximum(self._leverage(Z[far]) - squared[far], 0.0)
             unlike[first + far] = squared[far] > self.limit * (1.0 + others)
         return unlike
@@ -143,7 +145,9 @@ class JointRange:
 
     def _squares(self, Z: np.ndarray) -> np.ndarray:
         """Return the squared residuals of the inputs that matter, as leverage is measured."""
-        return np.sum(np.square(Z @ self._root), axis=1)
+        residuals = Z @ self._root
+        squares: np.ndarray = np.einsum("ij,ij->i", residuals, residuals)
+        return squares
 
     def _leverage(self, Z: np.ndarray) -> np.ndarray:
         """Return the leverage of rows in a linear model of all inputs with a constant."""
