@@ -140,3 +140,11 @@ def test_further_rows_of_partial_fit_end_the_joint_range():
     assert len(new_combinations(model.predict, new)) == 1
     model.partial_fit(rng.uniform(-2, 2, (40, 3)), rng.standard_normal(40))
     assert new_combinations(model.predict, new) == []
+
+
+def test_rows_in_float32_have_the_range_of_those_in_float64():
+    rng = np.random.default_rng(8)
+    X = np.outer(rng.standard_normal(400), [1.0, 1.1, 0.9, 1.2]).astype(np.float32)  # rank one
+    single, double = (JointRange.from_rows(x, np.arange(4)) for x in (X, X.astype(np.float64)))
+    assert single.limit == double.limit < 1.0
+    assert not single.is_unlike(X).any()

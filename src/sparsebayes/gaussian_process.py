@@ -90,15 +90,15 @@ def exact_fit(problem: Problem) -> Fit:
     if process.limit and problem.noise_variance is None:
         message = limit_warning(process.limit, len(rows), True, problem.spec.learns)
         notes = (Note(message, ConvergenceWarning),)
-    loo = LooPredictions(
-        ((process.lam / weight) * (process.posterior.mean * scale).T).T,
-        process.variance * scale * scale,
-        y,
-        weight,
-        process.posterior.noise_variance * scale * scale,
-    )
     with np.errstate(over="ignore"):  # an infinite variance is refused by the fit
         amplitude = process.amplitude * scale * scale
+        loo = LooPredictions(
+            ((process.lam / weight) * (process.posterior.mean * scale).T).T,
+            process.variance * scale * scale,
+            y,
+            weight,
+            process.posterior.noise_variance * scale * scale,
+        )
     fit = gaussian_fit(
         process.posterior,
         process.lam * level,

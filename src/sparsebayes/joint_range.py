@@ -86,7 +86,7 @@ class JointRange:
         None where it is not known: there are hardly more rows than inputs, or a row is the only one
         with some value.
         """
-        X = X[:: -(-len(X) // _MOST_ROWS) or 1]
+        X = np.asarray(X[:: -(-len(X) // _MOST_ROWS) or 1], dtype=np.float64)
         n, p = X.shape
         if len(columns) == 0 or not 1 < p <= min(n - 2, _MOST_INPUTS):
             return None

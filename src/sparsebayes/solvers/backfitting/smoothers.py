@@ -202,7 +202,8 @@ class AdditiveModel:
             theta = along * along * size / state.sigma2
             p, others = state.freedom[m], int(np.sum(np.delete(state.shrinkage, m) > 0))
             present = theta > p and along > 0 and worth(theta, p) > prior.price(others)
-            x = 1.0 - p / theta if present else 0.0
+            # Less than 1 also where the noise is below the rounding errors of the target.
+            x = 1.0 - max(p / theta, np.finfo(float).eps) if present else 0.0
             state.shrinkage[m], state.scale[m] = x, x * along
             state.values[:, m] = state.scale[m] * h
             state.residual = z - state.values[:, m]
