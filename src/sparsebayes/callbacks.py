@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
 _INSTANT = 1e-9  # seconds
+_FIRST, _SILENCE, _LOOK = 1.0, 1.5, 0.2  # seconds of a pulse
 _STEPS_PER_TASK = 25  # steps that scikit-learn's callbacks see as one
 
 
@@ -63,6 +64,54 @@ class Interrupt:
 INTERRUPT = Interrupt()
 
 
+class Pulse:
+    """Lines of a fit that has been silent for a while: what it is doing, and for how long it runs.
+
+    A part of a fit without steps, such as a factorisation or an import, says nothing by itself.
+    """
+
+    def __init__(self) -> None:
+        self._taken = threading.Lock()
+        self._spoken, self._text = 0.0, ""
+
+    @contextmanager
+    def beat(self, name: str) -> Iterator[None]:
+        """Print such lines in this context; a fit inside another one has those of the outer one."""
+        if not self._taken.acquire(blocking=False):
+            yield
+            return
+        ended = threading.Event()
+        self.begin(name, "reading the data")
+        self._spoken = time.monotonic() - (_SILENCE - _FIRST)
+        thread = threading.Thread(target=self._beat, args=(ended,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+            self._taken.release()
+
+    def begin(self, name: str, text: str) -> None:
+        """Note what a model does from now on."""
+        self._text = f"[{name}] {text}"
+
+    def speak(self) -> None:
+        """Note that a line is printed."""
+        self._spoken = time.monotonic()
+
+    def _beat(self, ended: threading.Event) -> None:
+        started = time.monotonic()
+        while not ended.wait(_LOOK):
+            now = time.monotonic()
+            if now - self._spoken >= _SILENCE:
+                self.speak()
+                print(f"{self._text}, {now - started:.0f} s", flush=True)
+
+
+PULSE = Pulse()
+
+
 class Budget:
     """The time that a fit may take. All parts of one fit share one, from its first second.
 
@@ -100,6 +149,7 @@ class Budget:
         if time.monotonic() - self._printed < 1.0:
             return False
         self._printed = time.monotonic()
+        PULSE.speak()
         return True
 
 
@@ -123,6 +173,7 @@ class Progress:
         self.steps_per_task, self.in_units = steps_per_task, in_units
         self.budget = budget or Budget()
         self.verbose = int(getattr(estimator, "verbose", 0) or 0)
+        self._begin("step 1")
         self._context = None
         self._task: Any = None
         if getattr(estimator, "_skl_callbacks", None) or hasattr(estimator, "_parent_callback_ctx"):
@@ -137,6 +188,7 @@ class Progress:
             fields = self.in_units(info if isinstance(info, dict) else info._asdict())
             print(f"[{type(self.estimator).__name__}] step {iteration}: {describe(fields)}")
             sys.stdout.flush()
+        self._begin(f"step {iteration + 1}")
         if self._context is None:
             return self.budget.over
         if self._task is None:
@@ -148,9 +200,14 @@ class Progress:
 
     def close(self) -> None:
         """End the last task."""
+        self._begin("completing the model")
         if self._context is not None:
             self._end_task()
             self._context.call_on_fit_task_end(estimator=self.estimator)
+
+    def _begin(self, text: str) -> None:
+        if self.verbose:
+            PULSE.begin(type(self.estimator).__name__, text)
 
     def _end_task(self) -> bool:
         task, self._task = self._task, None
@@ -205,8 +262,10 @@ class Reporter:
 
     def say(self, text: str) -> None:
         """Print what a fit is doing, about once a second where `verbose` is set."""
-        if getattr(self.estimator, "verbose", 0) and self.budget.is_time_to_print():
-            print(f"[{self.name}] {text}", flush=True)
+        if getattr(self.estimator, "verbose", 0):
+            PULSE.begin(self.name, text)
+            if self.budget.is_time_to_print():
+                print(f"[{self.name}] {text}", flush=True)
 
 
 def describe(fields: dict[str, object]) -> str:

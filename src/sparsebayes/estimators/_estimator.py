@@ -130,7 +130,8 @@ class SparseEstimator(CallbackSupportMixin, Summary):
         Time limit in seconds. The fit then ends with the model reached so far and a
         ConvergenceWarning.
     verbose : int
-        1 prints progress about once a second, 2 at every step.
+        1 prints progress about once a second, 2 at every step. A part of the fit without steps that
+        takes long is named with the seconds so far.
 
     Attributes
     ----------

@@ -26,7 +26,7 @@ from sklearn.utils.validation import validate_data as _validate_data
 
 from .._array import is_torch
 from .._warn import SmallWeights, warn
-from ..callbacks import INTERRUPT
+from ..callbacks import INTERRUPT, PULSE
 from ..rows import is_dask, is_dask_frame
 from ..rows.executors import few_blas_threads
 
@@ -183,7 +183,8 @@ def whole_fit(method: Callable[..., Any]) -> Callable[..., Any]:
             threads = few_blas_threads(_BESIDE_DEVICE)
         # Workers of a fit in several processes get Ctrl-C as well, and end in their own way.
         alone = vars(self).get("n_jobs") in (None, 1) and vars(self).get("client") is None
-        with INTERRUPT.listen() if alone else nullcontext():
+        pulse = PULSE.beat(type(self).__name__) if getattr(self, "verbose", 0) else nullcontext()
+        with INTERRUPT.listen() if alone else nullcontext(), pulse:
             with config_context(array_api_dispatch=False), threads:
                 fit_copy(copy, *arrays, **named)
             if is_dask_frame(X):

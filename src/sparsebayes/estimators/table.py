@@ -260,10 +260,15 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
         X, y = (part.compute() if is_dask_frame(part) else part for part in (X, y))
         return self._fit_frame(X, y, sample_weight)
 
+    @property
+    def verbose(self) -> int:
+        """Whether the inner model prints its progress."""
+        return int(self._params.get("verbose") or 0)
+
     @whole_fit
     def _fit_frame(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> TableModel:
         """Fit the model to a table in memory."""
-        if self._params.get("verbose"):  # the packages that read dates take seconds to import
+        if self.verbose:  # the packages that read dates take seconds to import
             print(f"[{type(self).__name__}] reading the columns", flush=True)
         frame = as_frame(X)
         _warn_of_order(X, y)
