@@ -871,19 +871,21 @@ def test_people_see_a_bar_with_the_time_left(rich, monkeypatch):
     assert "left" in shown
 
 
-def test_logs_hear_of_long_work_once_a_model(capsys, monkeypatch):
+def test_logs_have_a_line_of_long_work_again_and_again(capsys, monkeypatch):
     import time
 
     from sparsebayes.cli import progress
 
-    monkeypatch.setattr(progress, "_SOON", 0.05)
-    with progress.Steps(3) as steps:
-        for text in ("fitting rvm, fold 1 of 2", "fitting rvm, fold 2 of 2", "fitting auto"):
-            steps.next(text)
-            time.sleep(0.1)
-    assert capsys.readouterr().err == "fitting rvm ...\nfitting auto ...\n"
-    with progress.Steps(1) as steps:
-        steps.next("fitting at once")
+    monkeypatch.setattr(progress, "_PAUSE", 0.05)
+    with progress.Steps(2) as steps:
+        for fold in range(2):
+            steps.next("fitting rvm, fold {} of 2", fold)
+            time.sleep(0.3)
+    lines = capsys.readouterr().err.splitlines()
+    for fold in (1, 2):
+        assert 2 <= lines.count(f"fitting rvm, fold {fold} of 2, 0 s") <= 7
+    with progress.step("fitting at once"):
+        pass
     time.sleep(0.1)
     assert capsys.readouterr().err == ""
 

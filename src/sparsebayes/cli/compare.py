@@ -13,7 +13,7 @@ from .._warn import SmallWeights
 from ..models import CLASSES, REGRESSION, choices
 from .checks import check_models, check_packages, check_writable, parse_settings
 from .prepared import PreparedTable, TableOptions, prepare, print_notes, shown_settings
-from .progress import Steps
+from .progress import Steps, step
 from .tables import Table, read_table
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ def compare(options: argparse.Namespace) -> None:
     _check(options)
     table_options = TableOptions.from_arguments(options)
     check_models(options.models, options.task)
-    compare_on(prepare(read_table(options.data), table_options), options)
+    with step(f"reading {options.data}"):
+        data = prepare(read_table(options.data), table_options)
+    compare_on(data, options)
 
 
 def demo(options: argparse.Namespace) -> None:
@@ -72,12 +74,13 @@ def demo(options: argparse.Namespace) -> None:
 
 def compare_on(data: PreparedTable, options: argparse.Namespace) -> None:
     """Compare models on a prepared table; print a line for each, and write the report."""
-    from .comparison import best, make_folds, remarks
-
     started = time.perf_counter()
-    folds = make_folds(data.y, data.task, options.cv, options.test_share, options.seed)
-    # The baseline, fitted to all rows, reports how the columns are interpreted and encoded.
-    baseline = data.make_model("baseline").fit(data.frame, data.target, data.weight)
+    with step("encoding the columns"):
+        from .comparison import best, make_folds, remarks
+
+        folds = make_folds(data.y, data.task, options.cv, options.test_share, options.seed)
+        # The baseline, fitted to all rows, reports how the columns are interpreted and encoded.
+        baseline = data.make_model("baseline").fit(data.frame, data.target, data.weight)
     print_notes([*data.notes, *baseline.notes_])
     n_inputs = len(baseline.get_feature_names_out())
     split = f"{len(folds)} folds" if len(folds) > 1 else f"{len(folds[0][1]):,} held-out rows"
@@ -160,8 +163,7 @@ def _write_report(
     assert shown is not None
     model, is_partial = shown.fitted, True
     if refit_seconds(shown, folds) < seconds:
-        with Steps(1) as steps:
-            steps.next(f"fitting {shown.model} to all rows for the report")
+        with step(f"fitting {shown.model} to all rows for the report"):
             fit = data.make_model(shown.model).fit
             try:
                 model = in_time(seconds, partial(fit, data.frame, data.target, data.weight))
@@ -170,7 +172,8 @@ def _write_report(
                 pass
     n_rows = len(folds[-1][0]) if is_partial else None
     settings = shown_settings(options, data.options)
-    write_table_report(options.report, data, scores, model, folds, settings, n_rows=n_rows)
+    with step("writing the report"):
+        write_table_report(options.report, data, scores, model, folds, settings, n_rows=n_rows)
     print(f"report written to {options.report}")
     if n_rows is not None:
         print(

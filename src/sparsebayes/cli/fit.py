@@ -15,20 +15,21 @@ from ..models import REGRESSION, choices
 from .checks import check_model_file, check_models, check_packages, check_writable
 from .model_files import save_model
 from .prepared import PreparedTable, TableOptions, prepare, print_notes, shown_settings
-from .progress import Steps
+from .progress import Steps, step
 from .tables import read_table
 
 
 def fit(options: argparse.Namespace) -> None:
     """Fit one model to all rows of a table, print a summary, and save it with --output."""
-    from .comparison import make_folds
-
     check_packages("pandas", "skrub", report=options.report)
     check_writable(options.output, options.report)
     check_model_file(options.output)
     table_options = TableOptions.from_arguments(options)
     check_models(options.model, options.task)
-    data = prepare(read_table(options.data), table_options)
+    with step(f"reading {options.data}"):
+        from .comparison import make_folds
+
+        data = prepare(read_table(options.data), table_options)
     (choice,) = choices(data.task, [options.model])
     if Path(options.output or "").suffix == ".skops" and not choice.skops:
         raise ValueError(f"{choice.name} cannot be saved as .skops; use a .pkl file.")
@@ -37,8 +38,7 @@ def fit(options: argparse.Namespace) -> None:
         cv = 1 if options.cv is None and options.test_share is not None else options.cv
         folds = make_folds(data.y, data.task, cv, options.test_share, options.seed)
     model = data.make_model(options.model)
-    with Steps(1) as steps:
-        steps.next(f"fitting {options.model} to {len(data.y):,} rows")
+    with step(f"fitting {options.model} to {len(data.y):,} rows"):
         model.fit(data.frame, data.target, sample_weight=data.weight)
     print_notes([*data.notes, *model.notes_])
     n_inputs = len(model.get_feature_names_out())
@@ -57,8 +57,9 @@ def fit(options: argparse.Namespace) -> None:
     if options.report:
         from .report import write_table_report
 
-        settings = shown_settings(options, data.options)
-        write_table_report(options.report, data, [score], model, folds, settings, options.output)
+        settings, path = shown_settings(options, data.options), options.report
+        with step("writing the report"):
+            write_table_report(path, data, [score], model, folds, settings, options.output)
         print(f"report written to {options.report}")
 
 

@@ -1,24 +1,26 @@
-"""Progress on standard error: a bar in a terminal, lines in a log."""
+"""Progress on standard error: a bar in a terminal, a line every other second in a log."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-_SOON = 2.0  # seconds after which a log has a line on the step
+_PAUSE = 1.5  # seconds between two lines
 
 
 class Steps:
-    """The steps of a task: a bar with the remaining time, or a line in a log."""
+    """The steps of a task: a bar with the remaining time, or lines in a log."""
 
     def __init__(self, total: int) -> None:
         self.total, self.done, self.text = total, -1, ""
         self.started = time.monotonic()
         self.bar: Any = None
-        self.timer = threading.Timer(0.0, lambda: None)
+        self.ended = threading.Event()
+        self.thread: threading.Thread | None = None
         self.in_terminal = sys.stderr.isatty()
 
     def __enter__(self) -> Steps:
@@ -34,7 +36,7 @@ class Steps:
                     TimeRemainingColumn,
                 )
             except ImportError:
-                return self
+                return self._watched()
             self.bar = Progress(
                 SpinnerColumn(),
                 TextColumn("{task.description}"),
@@ -48,10 +50,13 @@ class Steps:
             )
             self.bar.start()
             self.task = self.bar.add_task("", total=None if self.total == 1 else self.total)
-        return self
+            return self
+        return self._watched()
 
     def __exit__(self, *_: Any) -> None:
-        self.timer.cancel()
+        self.ended.set()
+        if self.thread is not None:
+            self.thread.join()
         if self.bar is not None:
             self.bar.stop()
         elif self.in_terminal:
@@ -60,25 +65,32 @@ class Steps:
     def next(self, text: str, part: int = 0) -> None:
         """Begin the next step; ``{}`` in its text is replaced by the number of the fold."""
         self.skip_to(self.done + 1)
-        text = text.format(part + 1)
+        self.text = text.format(part + 1)
         if self.bar is not None:
-            self.bar.update(self.task, description=text)
+            self.bar.update(self.task, description=self.text)
         elif self.in_terminal:
-            took = time.monotonic() - self.started
-            remaining = took / self.done * (self.total - self.done) if self.done else 0.0
-            more = f", about {remaining:.0f} s left" if remaining else ""
-            _overwrite(f"{_bar(self.done, self.total)} {text}, {took:.0f} s{more}")
-        elif text.split(", fold")[0] != self.text.split(", fold")[0]:
-            self._log_later(text.split(", fold")[0])
-        self.text = text
+            self._show()
 
-    def _log_later(self, text: str) -> None:
-        """Print a line for a log unless the step ends soon."""
-        self.timer.cancel()
-        report = partial(print, f"{text} ...", file=sys.stderr, flush=True)
-        self.timer = threading.Timer(_SOON, report)
-        self.timer.daemon = True
-        self.timer.start()
+    def _watched(self) -> Steps:
+        """Show the step from now on, also while it takes long."""
+        self.thread = threading.Thread(target=self._watch, daemon=True)
+        self.thread.start()
+        return self
+
+    def _watch(self) -> None:
+        while not self.ended.wait(_PAUSE):
+            if self.text:
+                self._show()
+
+    def _show(self) -> None:
+        took = time.monotonic() - self.started
+        line = f"{self.text}, {took:.0f} s"
+        if not self.in_terminal:
+            print(line, file=sys.stderr, flush=True)
+            return
+        remaining = took / self.done * (self.total - self.done) if self.done > 0 else 0.0
+        more = f", about {remaining:.0f} s left" if remaining else ""
+        _overwrite(f"{_bar(max(0, self.done), self.total)} {line}{more}")
 
     def skip_to(self, done: int) -> None:
         """Count this many steps as done."""
@@ -87,6 +99,14 @@ class Steps:
             self.bar.update(self.task, completed=done)
         elif self.in_terminal:
             _overwrite("")
+
+
+@contextmanager
+def step(text: str) -> Iterator[None]:
+    """Show a task of one step while it takes."""
+    with Steps(1) as steps:
+        steps.next(text)
+        yield
 
 
 def _bar(done: int, total: int) -> str:
