@@ -673,7 +673,7 @@ def fold_predictions(
     """Return the cross-validated scores of the observations; None where no fold says anything.
 
     There are five folds, or twice as many of few replicated inputs if `more` may be fitted. One of
-    light rows alone is not fitted.
+    light rows alone is not fitted, nor are those for which there is no time.
 
     Leave-one-out predictions of one posterior compare kernels well, but the row that is left out
     had a part in the choice of the functions: on digits they claim a log-loss of .017 where it is
@@ -694,7 +694,8 @@ def fold_predictions(
         return None
     X, codes = problem.X[folds.rows], problem.codes[folds.rows]
     parts = []
-    for held_out in folds.held_out:
+    for f, held_out in enumerate(folds.held_out, 1):
+        problem.reporter.say(f"fitting without fold {f} of {len(folds.held_out)}")
         test = np.flatnonzero(held_out > 0.0)
         if np.sum(held_out) <= _LIGHT_FOLD * np.sum(folds.weight):
             continue
@@ -706,6 +707,8 @@ def fold_predictions(
             inner = replace(inner, data=replace(inner.rows, weight=weight[train]))
         z = np.full((len(test), k) if k > 2 else len(test), np.nan)
         fit = _attempt(refit, inner)
+        if problem.reporter.budget.over:  # it may have been cut short
+            break
         if fit is not None and len(fit.posteriors) == len(problem.positive):
             new = X[np.ix_(test, folds.rows[train])] if pairwise else X[test]
             blocks = ((part, new[part]) for part in row_slices(len(test), fit.block_rows))

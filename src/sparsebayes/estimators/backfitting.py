@@ -288,7 +288,8 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
     def _solver(self, problem: Problem) -> Solver[Any]:
         noise, limit = problem.solver_noise, exact_limit(self.cache_size)
         if self.variant == "fake-targets":
-            return FakeTargets(self.prior, noise, self.variance, self.tol, limit)
+            given = (self.prior, noise, self.variance, self.tol, limit)
+            return FakeTargets(*given, problem.reporter)
         rank = None  # dimensions that hold nearly all of the kernel functions
         if self.kernel is not None and self.inner == "cg":
             rank = max(200, int(8.0 * np.sqrt(problem.design.n_rows)))
@@ -301,6 +302,7 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
             self.tol,
             limit,
             rank=rank,
+            reporter=problem.reporter,
         )
 
     def _n_components(self) -> int:

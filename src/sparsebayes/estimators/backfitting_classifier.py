@@ -121,6 +121,7 @@ class BackfittingClassifier(BackfittingEstimator, SparseClassifier):
             problem.tolerance(self.tol),
             exact_limit(self.cache_size),
             problem.fit_intercept,
+            reporter=problem.reporter,
         )
         solutions, results = problem.run([solver] * len(problem.positive), int(self.max_iter))
         bounds = [result.history.get("bound", np.empty(0)) for result in results]

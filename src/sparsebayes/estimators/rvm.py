@@ -217,7 +217,8 @@ class RVMRegressor(StreamRegressor):
             return Backfitting(noise_variance=noise, inclusion_prior="learn", tol=self.tol)
         # A fold needs the variance of its prediction errors, not the last nat of evidence.
         n_starts = 1 if problem.purpose == "fold" else int(self.n_starts)
-        return AutoRVM(noise, self.tol, n_starts, problem.seed, _start(problem))
+        start, reporter = _start(problem), problem.reporter
+        return AutoRVM(noise, self.tol, n_starts, problem.seed, start, reporter=reporter)
 
     def _healing(self, problem: Problem, active: np.ndarray, fit: Fit) -> Healing:
         """Return the variance that grows away from the rows."""

@@ -163,15 +163,16 @@ class RVMClassifier(SparseClassifier):
 def relevance_solvers(problem: LabelProblem, tol: float, n_starts: int) -> list[LaplaceRVM]:
     """Return the solver of each binary problem, which starts from the previous fit if it can."""
     n_problems = len(problem.positive)
-    if problem.purpose == "fold":
+    if problem.purpose == "fold" or problem.reporter.budget.over:
         n_starts = min(1, n_starts)
-    solver = LaplaceRVM(problem.fit_intercept, problem.tolerance(tol), n_starts)
+    tol = problem.tolerance(tol)
+    solver = LaplaceRVM(problem.fit_intercept, tol, n_starts, reporter=problem.reporter)
     starts = previous_functions(problem)
     if len(starts) == n_problems:
         return [replace(solver, start=start) for start in starts]
     if n_starts:
         # One compression serves all classes.
-        factor = compression(problem.design, problem.seed)
+        factor = compression(problem.design, problem.seed, problem.reporter)
         solver = replace(solver, seed=problem.seed, factor=factor)
     return [solver] * n_problems
 

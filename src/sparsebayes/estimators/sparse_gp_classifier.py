@@ -19,6 +19,7 @@ from ._sklearn import Whole, words
 from ._summary import Term
 from .sparse_gp import MOST_EXACT_ROWS
 
+_FEW_FUNCTIONS = 100  # where the time is over
 _STEPS = 1  # the variance of the process is learnt in one step
 
 
@@ -131,11 +132,15 @@ class SparseGPClassifier(SparseClassifier):
         solver: LaplaceProcess | ExactLaplaceProcess
         design, intercept, seed = problem.design, problem.fit_intercept, problem.seed
         if self.max_terms is None:
-            solver = ExactLaplaceProcess(AllRows.from_design(design, seed), intercept)
+            problem.reporter.say(f"computing the kernel matrix of {design.n_candidates} rows")
+            rows, reporter = AllRows.from_design(design, seed), problem.reporter
+            solver = ExactLaplaceProcess(rows, intercept, reporter=reporter)
         else:
             most = None if is_option(self.max_terms, "auto") else int(self.max_terms)
+            if problem.reporter.budget.over:
+                most = min(_FEW_FUNCTIONS, most or _FEW_FUNCTIONS)
             functions = process_functions(design, counts, intercept, seed, held, most)
-            solver = LaplaceProcess(functions, intercept)
+            solver = LaplaceProcess(functions, intercept, reporter=problem.reporter)
         solvers = [replace(solver, variance=a) for a in held] or [solver] * len(counts)
         solutions, results = problem.run(solvers, _STEPS)
         fit = solution_fit(problem, solutions, results, link=Logistic(False))

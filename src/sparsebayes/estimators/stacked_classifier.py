@@ -220,7 +220,7 @@ class StackedClassifier(ClassifierMixin, Mixture):
             process.set_params(max_terms=None)
         chosen = self._choose(self._candidates(process, part, budget), most)
         if len(part.used) <= COMPARED_ROWS and not budget.over:
-            self._calibrate(chosen)
+            self._calibrate(chosen, budget)
         self.notes_ = comparison_notes(
             self.choices_,
             "leave-one-out log probability",
@@ -251,20 +251,19 @@ class StackedClassifier(ClassifierMixin, Mixture):
         small, X = self.prefer == "small", data.take(data.used)
         if is_option(self.gamma, "auto") and _ROWS_PER_INPUT * X.shape[1] > X.shape[0]:
             process.set_params(gamma="evidence")
-        candidates = []
+        candidates: list[_Candidate] = []
         if X.shape[1] <= _MOST_COLUMNS:
             linear = RVMClassifier(None, **parameters_of(self, *_SHARED))
-            candidates += self._fits("linear", linear, data, budget)
-        if candidates and budget.over:
-            return candidates
-        processes = self._processes(process, data, budget)
-        candidates += processes
-        if small and not budget.over:
+            self._fit_to(candidates, "linear", linear, data, budget)
+        n_plain = len(candidates)
+        self._fit_processes(candidates, process, data, budget)
+        processes = candidates[n_plain:]
+        if small and processes:
             best = max(processes, key=lambda candidate: candidate.fit.loo_log_likelihood)
             functions = RVMClassifier(
                 self.kernel, gamma=self.gamma, **parameters_of(self, *_SHARED)
             )
-            candidates += self._fits("functions", functions, data, budget, best.fit.kernel)
+            self._fit_to(candidates, "functions", functions, data, budget, best.fit.kernel)
         return candidates
 
     def _is_exact(self, data: Data) -> bool:
@@ -273,48 +272,55 @@ class StackedClassifier(ClassifierMixin, Mixture):
         is_fast = len(data.used) <= (_EXACT_ROWS if k <= 2 else _EXACT_ROWS_OF_SEVERAL * k**-0.5)
         return is_fast and self.prefer != "small" and not issparse(data.X)
 
-    def _processes(
-        self, process: SparseGPClassifier, data: Data, budget: Budget
-    ) -> list[_Candidate]:
+    def _fit_processes(
+        self,
+        candidates: list[_Candidate],
+        process: SparseGPClassifier,
+        data: Data,
+        budget: Budget,
+    ) -> None:
         """Fit processes with one length scale and with one per input, or with the given kernel."""
         if self.prefer == "small" or not KernelSpec(process.kernel, process.gamma).learns:
-            return self._fits("Gaussian process", process, data, budget)
+            return self._fit_to(candidates, "Gaussian process", process, data, budget)
         kernel = "sum" if is_option(process.kernel, "auto") else process.kernel
         warp = False if self.warp is False or issparse(data.X) else "scores"
         gammas: list[GammaOption] = [process.gamma]
         if is_option(process.gamma, "auto"):
             gammas = ["evidence", "ard"] if data.X.shape[1] > 1 else ["evidence"]
-        candidates: list[_Candidate] = []
         for gamma in gammas:
-            if candidates and budget.over:
-                break
             own = plain_copy(process).set_params(kernel=kernel, gamma=gamma, warp=warp)
             # Which inputs matter is seen better by centres among all rows than by exact evidence of
             # some: log-loss of online_shoppers .256, not .270. How rough a function is, is not.
             search: ProcessKind | None = "" if is_option(gamma, "ard") else None
-            candidates += self._fits("Gaussian process", own, data, budget, search=search)
-        return candidates
+            self._fit_to(candidates, "Gaussian process", own, data, budget, search=search)
+        return None
 
-    def _fits(
+    def _fit_to(
         self,
+        candidates: list[_Candidate],
         name: str,
         model: SparseClassifier,
         data: Data,
         budget: Budget,
         kernel: KernelChoice | None = None,
         search: ProcessKind | None = None,
-    ) -> list[_Candidate]:
-        """Fit a model with a given kernel, or with each that the search (or `search`) proposes."""
+    ) -> None:
+        """Append fits with a given kernel, or with each that the search (or `search`) proposes.
+
+        After the time is over there are none, unless this would be the first.
+        """
+        if candidates and budget.over:
+            return
         started = time.process_time()
         problem = model._problem(data, len(self.classes_))
         problem = replace(problem, reporter=replace(problem.reporter, budget=budget))
+        problem.reporter.say(f"fitting the member {name}")
         method = replace(model._method(), feature_names=feature_names(self))
         method = method if search is None else replace(method, process=search)
         kernels = proposed_kernels(method, problem) if kernel is None else [kernel]
         if len(data.used) > _FEW_ROWS and len(kernels) > 2:
             kernels = [kernels[0], kernels[-1]]
         searching = (time.process_time() - started) / len(kernels)
-        candidates: list[_Candidate] = []
         for chosen in kernels:
             if candidates and budget.over:
                 break
@@ -324,7 +330,6 @@ class StackedClassifier(ClassifierMixin, Mixture):
             candidates.append(
                 _Candidate(_named(name, chosen), plain_copy(model), own, fit, seconds)
             )
-        return candidates
 
     def _process(self, **changes: Any) -> SparseGPClassifier:
         given = {"kernel": self.kernel, "gamma": self.gamma}
@@ -363,7 +368,7 @@ class StackedClassifier(ClassifierMixin, Mixture):
         )
         return [candidates[k] for k in kept]
 
-    def _calibrate(self, chosen: list[_Candidate]) -> None:
+    def _calibrate(self, chosen: list[_Candidate], budget: Budget) -> None:
         """Calibrate the pool by folds of its members."""
         problems = [replace(c.problem, kernel=c.fit.kernel) for c in chosen]
         predicted = [
@@ -371,7 +376,7 @@ class StackedClassifier(ClassifierMixin, Mixture):
             for c, problem in zip(chosen, problems, strict=True)
         ]
         folds = [predictions for predictions in predicted if predictions is not None]
-        if len(folds) < len(chosen):
+        if len(folds) < len(chosen) or budget.over:
             return
         parts = [c.fit.probabilities(f.z) for c, f in zip(chosen, folds, strict=True)]
         optimism = self.pool_.weight @ [fold_optimism(c.fit.kernel) for c in chosen]

@@ -35,10 +35,11 @@ Deviations from the paper:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from ...callbacks import Reporter
 from ...designs import Design, check_columns
 from ...designs.subset import subset
 from ...posterior import Diagonal, Posterior, gaussian_posterior
@@ -109,6 +110,8 @@ class FakeTargets:
         Nats that a cycle may gain at convergence.
     exact_limit : int, default=1000
         Most columns of an exact posterior.
+    reporter : Reporter, optional
+        With its time the first solve for the mean ends.
 
     Examples
     --------
@@ -128,6 +131,7 @@ class FakeTargets:
     variance: str = "exact"
     tol: float = 1e-3
     exact_limit: int = 1000
+    reporter: Reporter = field(default_factory=Reporter)
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """All columns and a full solve, with nine tenths of the noise in the hidden targets."""
@@ -146,7 +150,10 @@ class FakeTargets:
         mu, residual = np.zeros(k), t.copy()
         if self.prior != "none":
             tol = 1e-3 * self.tol * s
-            solve = conjugate_gradients(columns, t, s * alpha, norms, mu, _FULL, tol)
+            self.reporter.say(f"mean of {k} weights")
+            solve = conjugate_gradients(
+                columns, t, s * alpha, norms, mu, _FULL, tol, budget=self.reporter.budget
+            )
             mu, residual = solve.mu, solve.residual
         psi_z = np.full(k, 0.9 * s / max(k, 1))
         state = State(

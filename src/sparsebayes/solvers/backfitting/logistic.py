@@ -29,13 +29,14 @@ Deviations from the paper, which has no details:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit, log_expit
 
 from ..._array import to_numpy
+from ...callbacks import Reporter
 from ...designs import Design
 from ...designs.subset import subset
 from ...linalg import inverse_root
@@ -104,7 +105,7 @@ class LogisticBackfitting:
 
     Parameters
     ----------
-    prior, variance, inclusion_prior, inner, tol, exact_limit, handover
+    prior, variance, inclusion_prior, inner, tol, exact_limit, handover, reporter
         As in `Backfitting`.
     fit_intercept : bool, default=True
         Whether a constant of flat prior is added to the latent function.
@@ -131,6 +132,7 @@ class LogisticBackfitting:
     exact_limit: int = 1000
     fit_intercept: bool = True
     handover: int = 400
+    reporter: Reporter = field(default_factory=Reporter)
 
     @property
     def regression(self) -> Backfitting:
@@ -145,6 +147,7 @@ class LogisticBackfitting:
             self.exact_limit,
             self.handover,
             wide_limit=0,  # xi would need a new spectrum at every step
+            reporter=self.reporter,
         )
 
     def init(self, design: Design, counts: np.ndarray) -> State:

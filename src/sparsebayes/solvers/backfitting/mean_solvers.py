@@ -2,7 +2,8 @@
 
 Both iterations use only products with the columns and form no matrix of the size of the weights.
 Each of their steps lowers the quadratic form |t - Phi mu|^2 + mu'Lam mu, so that a solve which ends
-early has still raised the bound. A sweep is one product with Phi and one with Phi'.
+early, by its tolerance or with the time of its budget, has still raised the bound. A sweep is one
+product with Phi and one with Phi'.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...callbacks import Budget
 from ...designs import Design
 
 _CHUNK = 256  # sparse columns that are made dense at a time
@@ -35,6 +37,7 @@ def conjugate_gradients(
     max_sweeps: int,
     tol: float,
     precondition: Callable[[np.ndarray], np.ndarray] | None = None,
+    budget: Budget | None = None,
 ) -> Solve:
     """Solve by conjugate gradients, preconditioned by the diagonal |phi|^2 + lam by default.
 
@@ -42,13 +45,13 @@ def conjugate_gradients(
     quadratic form from its minimum, is below `tol`.
     """
     scale = 1.0 / (norms + lam)
-    precondition = precondition or (lambda g: scale * g)
+    precondition, budget = precondition or (lambda g: scale * g), budget or Budget()
     r = t - columns.apply(mu)
     g = columns.project(r) - lam * mu
     p = z = precondition(g)
     decrement = float(g @ z)
     sweeps = 0
-    while decrement > tol and sweeps < max_sweeps:
+    while decrement > tol and sweeps < max_sweeps and not (sweeps and budget.over):
         Phi_p = columns.apply(p)
         curvature = float(Phi_p @ Phi_p) + float(lam @ (p * p))
         if not curvature > 0:  # p consists of rounding errors
@@ -72,6 +75,7 @@ def gauss_seidel(
     mu: np.ndarray,
     max_sweeps: int,
     tol: float,
+    budget: Budget | None = None,
 ) -> Solve:
     """Solve by updating one weight after the other from the current residual.
 
@@ -79,11 +83,11 @@ def gauss_seidel(
     when a sweep lowers the quadratic form by less than `tol`. Sparse columns are made dense a few
     at a time, so that a sweep costs n m whatever the number of entries.
     """
-    mu = mu.copy()
+    mu, budget = mu.copy(), budget or Budget()
     r = t - columns.apply(mu)
     size = norms + lam
     sweeps, decrease = 0, np.inf
-    while decrease > tol and sweeps < max_sweeps:
+    while decrease > tol and sweeps < max_sweeps and not (sweeps and budget.over):
         decrease = 0.0
         for start in range(0, columns.n_candidates, _CHUNK):
             part = np.arange(start, min(start + _CHUNK, columns.n_candidates))

@@ -37,12 +37,13 @@ Deviations from the paper, and why:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from ...callbacks import Reporter
 from ...designs import Design, check_columns
 from ...designs.subset import subset
 from ...linalg import inverse_root_qr
@@ -118,6 +119,8 @@ class Backfitting:
     rank : int or None, default=None
         Dimensions of the sketch that overlapping columns are started and solved with
         (``prior="ard"``); None: no sketch.
+    reporter : Reporter, optional
+        Told of the solves for the mean, which end with its time.
 
     Examples
     --------
@@ -142,6 +145,7 @@ class Backfitting:
     handover: int = 400
     wide_limit: int = 3000
     rank: int | None = None
+    reporter: Reporter = field(default_factory=Reporter)
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """Start with all columns, or with none if there is a prior on their number."""
@@ -225,12 +229,15 @@ class Backfitting:
         if self.prior == "none" and 0 < len(state.active) <= self.handover:
             return _shortest(state, t)
         tol = _SHARP * float(t @ t) if tol is None else tol
+        self.reporter.say(f"mean of {len(state.active)} weights")
+        budget = self.reporter.budget
         problem = (state.columns, t, state.lam, state.norms, state.mu, sweeps, tol)
         if self.inner == "gauss-seidel":
-            return gauss_seidel(*problem)
-        if state.sketch is None:
-            return conjugate_gradients(*problem)
-        return conjugate_gradients(*problem, preconditioner(state.sketch, state.lam, state.norms))
+            return gauss_seidel(*problem, budget)
+        precondition = None
+        if state.sketch is not None:
+            precondition = preconditioner(state.sketch, state.lam, state.norms)
+        return conjugate_gradients(*problem, precondition, budget)
 
     def _mean(self, state: State, t: np.ndarray) -> np.ndarray:
         """Return the mean as exactly as possible: by orthogonal factors where columns are few."""

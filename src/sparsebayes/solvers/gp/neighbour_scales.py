@@ -54,6 +54,7 @@ _EVIDENCE_ROWS = 1500  # rows of the exact evidence
 # Rows whose leave-one-out density is compared. On a heavy-tailed table of 10,000 rows the standard
 # error of a difference of 32 and 64 neighbours is .008 with 1,000 and .005 with 2,000.
 _JUDGED_ROWS = 2000
+_FEW_ROWS = 500  # where the time is over
 _JUDGED_CELLS, _FINAL_CELLS = 3, 8  # cells that rows are drawn from, in the search and at the end
 _FACTORS = (0.5, 2.0)  # steps of lam, tried in this order
 _WORTH = 2e-3  # nats per row that a change of lam or of m must gain
@@ -105,6 +106,10 @@ class Score(NamedTuple):
         return bool(self.density - other.density > np.sqrt(error / np.sum(count)))
 
 
+class _TimeIsOver(Exception):
+    """The budget is over before all cells are solved."""
+
+
 class JudgedRows(NamedTuple):
     """Rows whose leave-one-out predictions are compared."""
 
@@ -149,7 +154,8 @@ def neighbour_process(
     n_jobs : int or None
         Threads for the cells.
     reporter : Reporter, optional
-        Reporter of the progress. No further scales are compared when its budget is over.
+        Reporter of the progress. When its budget is over no further scales are compared, and means
+        come from the nearest rows, without cells.
     """
     numbers = AUTO if neighbours == "auto" else (int(neighbours),)
     reporter = reporter or Reporter()
@@ -254,7 +260,8 @@ class _Search:
 
     def judge(self, rows: np.ndarray) -> None:
         """Compare trials by some of these rows from now on."""
-        self.judged = self._judged(self.draw(rows, _JUDGED_ROWS))
+        number = _FEW_ROWS if self.reporter.budget.over else _JUDGED_ROWS
+        self.judged = self._judged(self.draw(rows, number))
         self.scores: dict[Trial, Score] = {}
 
     def _judged(self, rows: np.ndarray) -> JudgedRows:
@@ -412,7 +419,8 @@ class _Search:
     def try_cells(self, best: Score) -> Score:
         """Return the score of cells if they predict better, judged by rows of a few cells."""
         trial = best.trial
-        if trial.m >= len(self.rows):  # the neighbours are all rows
+        # Cells take several seconds; the neighbours may be all rows.
+        if self.reporter.budget.over or trial.m >= len(self.rows):
             return best
         cells, before = self.loo_cells(trial.rough, trial.m), (self.judged, self.scores)
         if cells.n > _JUDGED_CELLS:
@@ -426,7 +434,7 @@ class _Search:
 
     def calibrated(self, best: Score) -> Score:
         """Return the best score whose standard deviations hold on rows that were not judged."""
-        if self.noise.fixed is not None:
+        if self.noise.fixed is not None or self.reporter.budget.over:
             return best
         rows = self.every
         if best.trial.cells:
@@ -471,6 +479,7 @@ class _Search:
         """
         rows = np.arange(len(self.rows.y))
         if n_loo_rows is not None:
+            n_loo_rows = min(n_loo_rows, _FEW_ROWS) if self.reporter.budget.over else n_loo_rows
             if best.trial.cells:
                 rows = self._within(self.loo_cells(best.trial.rough, best.trial.m), _FINAL_CELLS)
             rows = rows[np.linspace(0, len(rows) - 1, min(n_loo_rows, len(rows))).astype(np.intp)]
@@ -480,7 +489,9 @@ class _Search:
                 return self._finish_cells(best, near, rows, scale)
             except LinAlgError as error:
                 self.notes.append(f"{error} The nearest rows are used instead of cells.")
-                best = near
+            except _TimeIsOver:
+                pass
+            best = near
         process = replace(best.process, scale=scale, caches={None: self._final_cache(best)})
         return process, process.leave_one_out(self.n_jobs, rows)
 
@@ -499,6 +510,8 @@ class _Search:
         cells = cut_cells(cache.nearest, self.rows.X, process.m)
 
         def take(subset: np.ndarray) -> TrainingCache:
+            if self.reporter.budget.over:
+                raise _TimeIsOver
             self.reporter.say(f"solving cells of {len(subset)} rows")
             return cache.take(subset)
 

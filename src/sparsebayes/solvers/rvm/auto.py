@@ -55,6 +55,7 @@ from ..._array import (
     squared_lengths,
     to_numpy,
 )
+from ...callbacks import Reporter
 from ...designs import Design
 from ...designs.lowrank import LowRank, low_rank
 from ...posterior import gaussian_posterior
@@ -86,6 +87,7 @@ from .search import (
 )
 
 _ROUGH = 0.1  # nats that a round of the early polishing must gain to go on
+_LEAST_RANK, _LEAST_START = 200, 150  # of the start, and its functions
 _LARGEST_RANK = 1200  # of the start if the kernel needs more; Friedman#1, n = 1200, 1600
 _FEW = 16  # products with all candidates that are stored together
 _BLOCK = 2**16  # numbers of products that are worked on together
@@ -190,6 +192,9 @@ class AutoRVM:
     exact_up_to : int, default=3000
         Kernels of up to this number squared of values are checked from exact columns. Stored
         columns always are.
+    reporter : Reporter, optional
+        Told of the parts of a long stage. Where its time is over, a start is one of few dimensions
+        and functions, and polishing ends.
 
     Examples
     --------
@@ -210,6 +215,7 @@ class AutoRVM:
     seed: int = 0
     start: tuple[np.ndarray, np.ndarray] | None = None
     exact_up_to: int = 3000
+    reporter: Reporter = field(default_factory=Reporter)
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """Return the state before the first stage, without a model."""
@@ -281,7 +287,7 @@ class AutoRVM:
         # Lengths first, so that a kernel that fits memory is kept.
         state.candidates = Candidates(exact, design.sqnorms() if exact else np.empty(0))
         state.scanned = np.zeros(design.n_candidates, dtype=bool)
-        state.budget = Budget(_WORK * max(design.n_rows, _WORK_ROWS))
+        state.budget = Budget(_WORK * max(design.n_rows, _WORK_ROWS), self.reporter)
         floor = _floor(t, design)
         sigma2 = None if self.noise_variance is None else _single_value(self.noise_variance, t)
         if self.start is None:
@@ -292,6 +298,7 @@ class AutoRVM:
                 compressed = state.candidates.compress(design, _rank(design), self.seed)
                 state.candidates.norms = squared_lengths(compressed.candidates())
         idx = np.unique(np.concatenate([kept for kept, _ in starts]))
+        self.reporter.say(f"products of the {len(idx)} functions of {len(starts)} starts")
         starts = [(np.searchsorted(idx, kept), lam) for kept, lam in starts]
         columns = column_set(design, t, idx, sigma2, floor)
         try:
@@ -342,7 +349,8 @@ class AutoRVM:
         state.largest_gain = max(absent, present)
         if absent < least_gain and present < self.tol:
             moved = newton(columns, model)
-            if moved.L - model.L >= self.tol and not state.budget.exhausted(len(model.A)):
+            gains = moved.L - model.L >= self.tol
+            if gains and (self._time_is_over or not state.budget.exhausted(len(model.A))):
                 state.model = moved
                 return
             held_back = limited(columns, model, self.tol)
@@ -368,6 +376,10 @@ class AutoRVM:
 
     # Helpers of the stages.
 
+    @property
+    def _time_is_over(self) -> bool:
+        return self.reporter.budget.over
+
     def _dense_starts(
         self,
         candidates: Candidates,
@@ -378,8 +390,9 @@ class AutoRVM:
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         n = design.n_observations
         tt = np.einsum("i...,i...->...", t, t)
-        rank = _rank(design)
+        rank = _LEAST_RANK if self._time_is_over else _rank(design)
         while True:
+            self.reporter.say(f"{design.n_candidates} functions in {rank} dimensions")
             compressed = candidates.compress(design, rank, self.seed)
             F, p = compressed.factor, len(compressed.triangle)
             size = np.ones(F.shape[1])
@@ -394,10 +407,15 @@ class AutoRVM:
             largest = min(_LARGEST_RANK, design.n_candidates * 2 // 3)
             if _is_stored(design) or p < rank or rank >= largest or reaches_noise(problem):
                 break
+            if self._time_is_over:
+                break
             rank = min(4 * rank, largest)
-        most = max(150, 3 * p // 4, min(p, design.n_rows // 25))
+        self.reporter.say(f"steps on {design.n_candidates} functions in {p} dimensions")
+        most = max(_LEAST_START, 3 * p // 4, min(p, design.n_rows // 25))
         factors = [0.1] if self.n_starts == 1 else np.logspace(0.0, -2.0, self.n_starts)
-        starts, norms = dense_starts(problem, factors, most)
+        if self._time_is_over:
+            most, factors, problem = _LEAST_START, [0.1], problem.leading(_LEAST_RANK)
+        starts, norms = dense_starts(problem, factors, most, self.reporter)
         if not candidates.exact:
             candidates.norms = norms
         return [(kept, lam * size[kept] ** 2) for kept, lam in starts]
@@ -479,7 +497,7 @@ def _free_intercept(state: State, design: Design, t: np.ndarray) -> None:
 
 def _rank(design: Design) -> int:
     """Return the dimensions to compress the candidates to at first."""
-    rank = max(200, int(4.0 * np.sqrt(design.n_rows)))
+    rank = max(_LEAST_RANK, int(4.0 * np.sqrt(design.n_rows)))
     if _is_stored(design):
         affordable = int(np.sqrt(2e9 / design.n_candidates))
         rank = max(rank, min(design.n_rows, design.n_candidates, affordable))

@@ -27,6 +27,7 @@ import numpy as np
 from scipy.linalg import eigh, get_blas_funcs, get_lapack_funcs
 
 from ..._array import Array, PerTarget, asarray_like, is_torch, namespace, squared_lengths, to_numpy
+from ...callbacks import Reporter
 from ...linalg.factor import lower_solve
 
 _STEPS = 8  # 15 and 25 end at the same evidence
@@ -55,6 +56,11 @@ class Rotated(NamedTuple):
     sigma2: PerTarget | None  # None: eliminated
     floor: PerTarget  # smallest noise variance
     lam: float  # shared lam of best evidence
+
+    def leading(self, p: int) -> Rotated:
+        """Return the problem along the first p directions."""
+        residual = self.residual + np.sum(self.z[p:] ** 2, axis=0)
+        return self._replace(turn=self.turn[:p], z=self.z[:p], e=self.e[:p], residual=residual)
 
     def columns(self, p: int, idx: slice | np.ndarray, single: bool = False) -> Array:
         """Return the candidates `idx` along the first p directions."""
@@ -141,22 +147,29 @@ def reaches_noise(problem: Rotated) -> bool:
 
 
 def dense_starts(
-    problem: Rotated, factors: Sequence[float] | np.ndarray, most: int
+    problem: Rotated,
+    factors: Sequence[float] | np.ndarray,
+    most: int,
+    reporter: Reporter | None = None,
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray]:
     """Return the columns that survive MacKay's steps and their lam per factor, then all lengths.
 
     A start has `factor` times the best shared lam for all columns, and ends with at most `most`
-    columns, those best determined by the data. The lengths are squared, of all candidates.
+    columns, those best determined by the data. The lengths are squared, of all candidates. Starts
+    for which there is no time are left out, but for the first.
     """
+    reporter = reporter or Reporter()
     shared = problem.lam * np.asarray(factors)
     reached = problem.e > _NOISE * shared[:, None]
     reached[:, 0] = True
     shrink = np.where(reached, 1.0 / (1.0 + problem.e / shared[:, None]), 0.0)
     S, Q, norms, R = _first_statistics(problem, shrink)
-    starts = [
-        _mackay(problem, lam, int(p), S[i], Q[i], R, most)
-        for i, (lam, p) in enumerate(zip(shared, np.count_nonzero(reached, axis=1), strict=True))
-    ]
+    starts: list[tuple[np.ndarray, np.ndarray]] = []
+    for i, p in enumerate(np.count_nonzero(reached, axis=1)):
+        if starts and reporter.budget.over:
+            break
+        reporter.say(f"start {i + 1} of {len(shared)}")
+        starts.append(_mackay(problem, float(shared[i]), int(p), S[i], Q[i], R, most))
     return starts, norms
 
 
@@ -165,7 +178,7 @@ def _first_statistics(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Array | None]:
     """Return S and Q of all candidates at each start, lengths, and the candidates where few."""
     F, z = problem.F, problem.z
-    (p, m), q = F.shape, z.shape[1]
+    m, (p, q) = F.shape[1], z.shape
     S, Q = np.empty((len(shrink), m)), np.empty((len(shrink), m, q))
     norms = np.empty(m)
     kept: Array | None = None

@@ -36,12 +36,13 @@ Deviations, and why:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
 
+from ...callbacks import Reporter
 from ...designs import DenseDesign, Design
 from ...designs.lowrank import LowRank
 from ...posterior import Posterior, laplace_posterior
@@ -53,7 +54,7 @@ from .laplace_curvature import (
     newton_precisions,
     sweep_precisions,
 )
-from .laplace_start import DenseStart, compression, mackay_steps
+from .laplace_start import DenseStart, Survivors, compression, mackay_steps
 from .one_column import SMALLEST_LAM
 from .search import MOST_NEW, WORTH, SearchState, merged, most_promising
 
@@ -176,6 +177,8 @@ class LaplaceRVM:
         The compression of the design, if it is known already.
     start : (candidates, alpha), optional
         The model to begin with, in place of the dense starts.
+    reporter : Reporter, optional
+        Told of the dense starts, of which there are fewer where its time is over.
 
     Examples
     --------
@@ -197,6 +200,7 @@ class LaplaceRVM:
     seed: int = 0
     factor: LowRank | None = None
     start: tuple[np.ndarray, np.ndarray] | None = None
+    reporter: Reporter = field(default_factory=Reporter)
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """Return the given model, the survivors of the dense starts, or the empty model."""
@@ -207,10 +211,14 @@ class LaplaceRVM:
         if self.n_starts == 0:
             return self.empty(design)
         factor = self.factor if self.factor is not None else compression(design, self.seed)
-        starts, dense = [], None
-        for scale in self._scales():
+        starts: list[Survivors] = []
+        dense: DenseStart | None = None
+        for number, scale in enumerate(self._scales(), 1):
+            if starts and self.reporter.budget.over:
+                break
+            self.reporter.say(f"start {number} from {design.n_candidates} functions")
             try:
-                dense = dense or DenseStart(factor, t, self.intercept)
+                dense = dense or DenseStart(factor, t, self.intercept, self.reporter)
                 rough = dense.survivors(scale)
                 columns = design.columns(rough.kept)
                 starts.append(mackay_steps(columns, t, rough, self.intercept, _MOST))

@@ -22,12 +22,13 @@ functions, .249 with 1,500.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
 import numpy as np
 from scipy.linalg import lapack
 
+from ...callbacks import Reporter
 from ...designs import Design, KernelDesign
 from ...kernels import Kernel
 from ...linalg.scalar import maximise
@@ -107,6 +108,9 @@ class ExactLaplaceProcess(OneStep):
         Whether a constant of flat prior is added.
     variance : float, optional
         The variance of the process, where it is not learnt.
+    reporter : Reporter, optional
+        Told of Newton's steps on all rows, which end with its time, as does the search for the
+        variance.
 
     Examples
     --------
@@ -128,6 +132,7 @@ class ExactLaplaceProcess(OneStep):
     rows: AllRows
     intercept: bool = True
     variance: float | None = None
+    reporter: Reporter = field(default_factory=Reporter)
 
     def init(self, design: Design, t: np.ndarray) -> State:
         """Return all functions."""
@@ -156,7 +161,7 @@ class ExactLaplaceProcess(OneStep):
             v = np.zeros(len(K))
             v[subset] = part.v
             start = v, part.b
-        mode = find_mode(K, counts, a, self.intercept, start)
+        mode = find_mode(K, counts, a, self.intercept, start, reporter=self.reporter)
         s = mode.variance(self.intercept)
         form = Deferred(WeightCovariance(design.kernel, design.X[design.centres], a, mode.omega))
         posterior = Posterior(a * mode.v, form, 0.0, mode.log_evidence, mode.b)
@@ -172,6 +177,7 @@ def find_mode(
     intercept: bool = True,
     start: tuple[np.ndarray, float] | None = None,
     rough: bool = False,
+    reporter: Reporter | None = None,
 ) -> Mode:
     """Return the mode of the latent values under a process of covariance a K.
 
@@ -189,6 +195,8 @@ def find_mode(
         Where to begin, unless the posterior is higher at zero.
     rough : bool, default=False
         Whether single precision is enough.
+    reporter : Reporter, optional
+        Told of the steps. Where its time is over there is one step, and L is that after it.
 
     Raises
     ------
@@ -204,7 +212,9 @@ def find_mode(
             (v, b), y, value = start, latent, height
     few = len(K) <= _FEW_ROWS
     matrix, rough = (K, False) if few else (K.astype(np.float32), rough)
-    for _ in range(_MOST_STEPS):
+    reporter = reporter or Reporter()
+    for n_steps in range(_MOST_STEPS):
+        reporter.say(f"mode of the log odds of {len(K)} rows")
         slope, omega = likelihood_slopes(y, counts)
         L = _root(matrix, a, omega)
         if L is None and matrix is not K:
@@ -213,6 +223,8 @@ def find_mode(
         if L is None:
             raise np.linalg.LinAlgError("The kernel matrix is not positive definite in float64.")
         working, one = y + slope / omega, _solve(L, omega, np.ones(len(K)))
+        if n_steps > 0 and reporter.budget.over:
+            break
         new_b = float(one @ working / np.sum(one)) if intercept else 0.0
         dv = _solve(L, omega, working - new_b) - v
         dy, step = a * (K @ (v + dv)) + new_b - y, 1.0
@@ -252,7 +264,7 @@ def _kernel_matrix(kernel: Kernel, X: np.ndarray) -> np.ndarray:
 
 def _single_inverse(L: np.ndarray) -> np.ndarray:
     """Return the inverse of a lower triangle in single precision."""
-    return lapack.strtri(np.asfortranarray(L, dtype=np.float32), lower=1, overwrite_c=1)[0]
+    return lapack.strtri(np.array(L, dtype=np.float32, order="F"), lower=1, overwrite_c=1)[0]
 
 
 def _best_variance(
@@ -261,8 +273,10 @@ def _best_variance(
     """Return log a of largest evidence, and the evidence."""
     first, near, step = -(-len(K) // _FIRST_ROWS), _FIRST_LOG_VARIANCE, 1.0
     if first > 1:
-        near, _ = _best_variance(K[::first, ::first], counts[::first], process)
+        near, height = _best_variance(K[::first, ::first], counts[::first], process)
         step = 0.5
+        if process.reporter.budget.over:
+            return near, height
     start: tuple[np.ndarray, float] | None = None
 
     def evidence(log_variance: float) -> float:
@@ -272,6 +286,8 @@ def _best_variance(
         start = mode.v, mode.b
         return mode.log_evidence - _STD_RATE * a**0.5
 
+    if process.reporter.budget.over:
+        return near, evidence(near)
     return maximise(evidence, *LOG_VARIANCE, start=near, step=step, tol=_DIGITS)
 
 

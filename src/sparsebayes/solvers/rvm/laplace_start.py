@@ -35,6 +35,7 @@ from scipy.linalg import get_blas_funcs
 from scipy.linalg.blas import dsymm, dsyrk, dtrmm, dtrsm
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
 
+from ...callbacks import Reporter
 from ...designs import Design
 from ...designs.lowrank import LowRank, low_rank
 from ...posterior import laplace_posterior, likelihood_slopes, log_likelihood
@@ -44,12 +45,19 @@ _ONLY_CONSTANT = 1e-6  # share of the power of the columns that is rounding once
 _DROP = 1e-3  # S_j/alpha_j below which a candidate is dropped
 _SHARED_STEPS = 8
 _SINGLE = 1e12  # entries above it have squares and sums that overflow float32
+_RANK = (200, 400)
 _SMALL = 500  # candidates up to which float32 saves nothing
 
 
-def compression(design: Design, seed: int) -> LowRank:
-    """Return all candidates in p = 4 sqrt(m) dimensions, between 200 and 400."""
-    rank = int(np.clip(4.0 * np.sqrt(design.n_candidates), 200, 400))
+def compression(design: Design, seed: int, reporter: Reporter | None = None) -> LowRank:
+    """Return all candidates in p = 4 sqrt(m) dimensions, between 200 and 400.
+
+    They are 200 where the time of `reporter` is over.
+    """
+    reporter = reporter or Reporter()
+    rank = int(np.clip(4.0 * np.sqrt(design.n_candidates), *_RANK))
+    rank = _RANK[0] if reporter.budget.over else rank
+    reporter.say(f"{design.n_candidates} functions in {rank} dimensions")
     return low_rank(design, rank, np.random.default_rng(seed))
 
 
@@ -74,10 +82,19 @@ class DenseStart:
         Weight of the positive labels in each row, and of all its labels.
     intercept : bool
         Whether the model has an intercept.
+    reporter : Reporter, optional
+        With its time the steps end.
     """
 
-    def __init__(self, factor: LowRank, counts: np.ndarray, intercept: bool) -> None:
+    def __init__(
+        self,
+        factor: LowRank,
+        counts: np.ndarray,
+        intercept: bool,
+        reporter: Reporter | None = None,
+    ) -> None:
         self.counts, self.intercept = counts, intercept
+        self.reporter = reporter or Reporter()
         self._exact = factor.rows, factor.factor
         size = max(float(np.max(np.abs(part), initial=0.0)) for part in self._exact)
         single = size < _SINGLE and factor.factor.shape[1] > _SMALL
@@ -106,6 +123,9 @@ class DenseStart:
             with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
                 alpha = alpha * S / Q**2
             keep &= np.isfinite(alpha)
+            if self.reporter.budget.over:
+                keep &= _largest(np.where(keep, S / alpha, 0.0), self.R.shape[1])
+                steps = 1
             kept, alpha, w = kept[keep], alpha[keep], w[keep]
             steps -= 1
         return Survivors(kept, alpha, w, b, steps)
@@ -200,6 +220,13 @@ class DenseStart:
 
     def _penalised(self, y: np.ndarray, a: np.ndarray) -> float:
         return log_likelihood(y, self.counts) - 0.5 * float(a @ a)
+
+
+def _largest(values: np.ndarray, most: int) -> np.ndarray:
+    """Return which of the values are the `most` largest."""
+    among = np.zeros(len(values), dtype=bool)
+    among[np.argsort(-values, kind="stable")[:most]] = True
+    return among
 
 
 def mackay_steps(

@@ -24,7 +24,7 @@ the triangle R of [H t] as well, and residuals are formed from columns.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
@@ -41,6 +41,7 @@ from ..._array import (
     to_numpy,
     transfer,
 )
+from ...callbacks import Reporter
 from ...designs import Design
 from ...linalg import add_to_diagonal, inverse_root, inverse_root_qr, solve_positive
 from ...posterior import augmented_triangle
@@ -258,15 +259,18 @@ class Budget:
     """The work that a search may still do in rounds of polishing, each k^3 for k functions.
 
     Where the target has hardly any noise nearly every function gains, and only the number of rows
-    limits how many there are: the rounds would hardly end.
+    limits how many there are: the rounds would hardly end. They also end with the time of
+    `reporter`.
     """
 
     remaining: float
+    reporter: Reporter = field(default_factory=Reporter)
 
     def exhausted(self, k: int) -> bool:
         """Charge one round of k functions; return whether nothing remains."""
+        self.reporter.say(f"polishing {k} functions")
         self.remaining -= float(k) ** 3
-        return self.remaining <= 0.0
+        return self.remaining <= 0.0 or self.reporter.budget.over
 
 
 def polish(
