@@ -306,3 +306,12 @@ def test_a_table_has_a_pulse_from_its_first_second(quick, monkeypatch, capsys):
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "[TableModel] reading the columns"
     assert printed[1] == "[TableModel] reading the data, 0 s"
+
+
+def test_a_long_factorisation_is_announced_at_once(capsys):
+    reporter = Reporter(sb.RVMRegressor(verbose=1))
+    reporter.say("factoring 5000 rows", 5_000)
+    reporter.say("factoring 5001 rows", 5_001)
+    assert capsys.readouterr().out == "[RVMRegressor] factoring 5001 rows\n"
+    Reporter(sb.RVMRegressor()).say("factoring 5001 rows", 5_001)
+    assert capsys.readouterr().out == ""

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
 _INSTANT = 1e-9  # seconds
+# Rows of a matrix whose factorisation takes more than a second. Nothing is printed meanwhile, not
+# by another thread either: SciPy holds the interpreter's lock.
+_MANY_ROWS = 5_000
 _FIRST, _SILENCE, _LOOK = 1.0, 1.5, 0.2  # seconds of a pulse
 _STEPS_PER_TASK = 25  # steps that scikit-learn's callbacks see as one
 
@@ -260,11 +263,15 @@ class Reporter:
             return None
         return lambda rows: self.say(f"read {rows} of {n_rows} rows")
 
-    def say(self, text: str) -> None:
-        """Print what a fit is doing, about once a second where `verbose` is set."""
+    def say(self, text: str, n_factored: int = 0) -> None:
+        """Print what a fit is doing, about once a second where `verbose` is set.
+
+        The factorisation of a matrix of many rows, `n_factored`, is announced at once.
+        """
         if getattr(self.estimator, "verbose", 0):
             PULSE.begin(self.name, text)
-            if self.budget.is_time_to_print():
+            if self.budget.is_time_to_print() or n_factored > _MANY_ROWS:
+                PULSE.speak()
                 print(f"[{self.name}] {text}", flush=True)
 
 

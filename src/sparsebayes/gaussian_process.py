@@ -82,7 +82,7 @@ def exact_fit(problem: Problem) -> Fit:
     noise = Noise.from_design(problem.design, problem.t, problem.solver_noise)
     rng = np.random.default_rng(problem.seed)
     learnt = problem.choice.noise_to_signal or None
-    problem.reporter.say(f"factoring the kernel matrix of {len(rows)} rows")
+    problem.reporter.say(f"factoring the kernel matrix of {len(rows)} rows", len(rows))
     process = exact_process(K, y / scale, weight, problem.fit_intercept, noise, rng, learnt)
     if process is None:
         raise not_positive_definite(problem)

@@ -214,7 +214,7 @@ def find_mode(
     matrix, rough = (K, False) if few else (K.astype(np.float32), rough)
     reporter = reporter or Reporter()
     for n_steps in range(_MOST_STEPS):
-        reporter.say(f"mode of the log odds of {len(K)} rows")
+        reporter.say(f"step {n_steps + 1} to the mode of the log odds of {len(K)} rows", len(K))
         slope, omega = likelihood_slopes(y, counts)
         L = _root(matrix, a, omega)
         if L is None and matrix is not K:
