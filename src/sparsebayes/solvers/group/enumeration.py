@@ -160,7 +160,8 @@ def enumerate_undecided_groups(
         posterior, variance = average_models(posterior, variance, weighed.columns, average.mixture)
     models = [average.models, *_cluster_models(sites, weighed.groups)]
     exact = models_at_mode.are_all and models_at_mode.chosen.shape[1] == ep.n_free
-    return Enumeration(average.inclusion, variance, posterior, models, exact, average.unsettled)
+    inclusion = np.minimum(average.inclusion, 1.0)  # a sum of weights may be one and a last digit
+    return Enumeration(inclusion, variance, posterior, models, exact, average.unsettled)
 
 
 class _Approximation(NamedTuple):
