@@ -69,7 +69,7 @@ class ColumnForm:
         excess = self._whiten(half, self._whiten(half, gram).T)  # A - I = F'X'D^2 X F
         A = np.array(excess, order="F")
         A[np.diag_indices(len(A))] += 1.0
-        largest = float(np.max(np.diag(A)))
+        diagonal = np.diag(A).copy()
         L = factor(A)
         inverse, _ = dpotri(L, lower=1)
         inverse = np.tril(inverse) + np.tril(inverse, -1).T
@@ -82,10 +82,10 @@ class ColumnForm:
         q = [u[at] for at in self._at]
         left_over = misfit - self.X @ self._spread(half, q)
         residual, power = float(left_over @ (D2 * left_over)), float(u @ u)
-        # As u minimises `quadratic`, its own error of eps |A| |u| enters by the square.
-        eps = np.finfo(float).eps
-        rounding = eps * np.sqrt(residual * (residual + largest * power))
-        rounding += (eps * largest) ** 2 * power
+        # As u minimises `quadratic`, its own error enters by the square.
+        size, eps = float(diagonal @ u**2), float(np.finfo(float).eps)
+        rounding = eps * float(np.sqrt(residual * (residual + size)))
+        rounding += eps * eps * size * float(diagonal @ np.diag(inverse))
         H, M = [], []
         for at in self._at:
             rows, columns = at[:, :, None], at[:, None, :]

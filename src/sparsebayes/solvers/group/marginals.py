@@ -42,7 +42,7 @@ class Marginals:
     log_det: float  # log|A|
     quadratic: float  # (y - X S nu)' C^-1 (y - X S nu)
     residual: float  # |D (y - X m)|^2
-    rounding: float  # of `quadratic`, where the entries of A have errors of eps |A|
+    rounding: float  # of `quadratic`, where A_ij has an error of eps sqrt(A_ii A_jj)
     n_used: float  # trace(I - A^-1): the degrees of freedom the weights use
     root: np.ndarray  # rows: L^-1 D.  columns: L^-1, with A = L L'
     fitted: np.ndarray  # X S nu

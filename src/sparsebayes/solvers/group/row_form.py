@@ -294,7 +294,7 @@ class RowForm:
         D = np.sqrt(np.broadcast_to(precision, n))
         A = K * D * D[:, None]
         A[np.diag_indices(n)] += 1.0
-        largest = float(np.max(np.diag(A)))
+        diagonal = np.diag(A).copy()
         L = factor(A)
         inverse, _ = dtrtri(L, lower=1)
         root = np.asfortranarray(inverse * D)  # lower triangular, like L^-1
@@ -307,16 +307,15 @@ class RowForm:
             H.append(Hg)
             q.append(qg)
         # D (y - X m) = A^-1 D (y - X S nu), a product: no cancellation.
-        residual = float(np.sum((z @ inverse) ** 2))
-        rounding = np.finfo(float).eps * largest * residual
+        square = (z @ inverse) ** 2
         return Marginals(
             H,
             q,
             None,
             log_det=2.0 * float(np.log(np.diag(L)).sum()),
             quadratic=float(z @ z),
-            residual=residual,
-            rounding=rounding,
+            residual=float(np.sum(square)),
+            rounding=float(np.finfo(float).eps * (diagonal @ square)),
             n_used=n - float(np.sum(inverse**2)),
             root=root,
             fitted=fitted,
