@@ -37,6 +37,9 @@ _LONGER, _FURTHER = 2.0, 10
 _ENOUGH_ROWS = 500  # rows of the folds after which no further fold is fitted
 # Calibration factor of the standard deviation above which the model is wrong, not just too sure.
 _WRONG_MODEL = 3.0
+# Share of the squared errors in few rows without which standard deviations were half as large. Of
+# fewer rows a single one may have it by chance.
+_MOST_OF_ERROR, _FEW, _ENOUGH_FOR_OUTLIERS = 0.75, 0.01, 10
 _FEWEST_JUDGES = 10  # observations whose mean square says something
 _NOMINAL, _BY_CHANCE = 0.05, 4.0  # share outside of 95 % intervals, and standard errors beyond it
 _MOST_KNOWN = 20_000  # inputs of `partial_fit` that are recognised when they come again
@@ -77,6 +80,9 @@ def calibrate(method: Method, last: Round, fit: Fit, choose_kernel: ChooseKernel
         advice += f", or pass {noise}."
         name = last.problem.reporter.name
         notes = (*notes, Note(_wrong_model(name, "leave-one-out errors", np.max(factor), advice)))
+    if method.noise.learnt and not method.noise.robust:
+        u = last.loo.residual / last.std
+        notes = (*notes, *outlier_notes(last.problem.reporter.name, u, last.loo.weight, last.loo.y))
     share = _share_outside(last)
     if share > _NOMINAL + _BY_CHANCE * np.sqrt(_NOMINAL * (1.0 - _NOMINAL) / max(n, 1.0)):
         message = (
@@ -113,6 +119,37 @@ def _share_outside(last: Round) -> float:
     count = last.loo.weight
     most = tail.scale * student.ppf(1.0 - 0.5 * _NOMINAL, tail.df)
     return float(count @ (np.abs(last.loo.residual / last.std) > most) / np.sum(count))
+
+
+def outlier_notes(
+    name: str, errors: np.ndarray, count: np.ndarray, y: np.ndarray
+) -> tuple[Note, ...]:
+    """Return the warning of a few rows that make the standard deviations of all rows too large.
+
+    `errors` are those of the rows over their standard deviations, `count` is the number of
+    observations of each row, and y its target.
+    """
+    if np.sum(count) < _ENOUGH_FOR_OUTLIERS:
+        return ()
+    with np.errstate(over="ignore", invalid="ignore"):  # a share that is no number is not large
+        squares = count * np.square(errors.reshape(len(y), -1)).T  # one row for each target
+        few = max(1, int(_FEW * len(y)))
+        order = np.argsort(squares, axis=1)[:, ::-1][:, :few]
+        largest = np.take_along_axis(squares, order, axis=1)
+        shares = np.sum(largest, axis=1) / np.sum(squares, axis=1)
+    target = int(np.argmax(shares))
+    share = float(shares[target])
+    if not share > _MOST_OF_ERROR:
+        return ()
+    value = float(y.reshape(len(y), -1)[order[target, 0], target])
+    rows = "One row has" if few == 1 else f"{few} of the rows have"
+    message = (
+        f"{name}: {rows} {share:.0%} of the squared errors; the largest is at a target of "
+        f"{value:.6g}. The standard deviations of all other rows are "
+        f"{1.0 / np.sqrt(1.0 - share):.2g} times as large as their errors. Check these rows, or "
+        "use likelihood='student' where it is available."
+    )
+    return (Note(message),)
 
 
 def _wrong_model(name: str, errors: str, factor: float, advice: str) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from ._array import to_numpy
-from .calibration import MOST_ROWS, calibrate
+from .calibration import MOST_ROWS, calibrate, outlier_notes
 from .data import Data
 from .fitting import ConstantTarget, Fit, Method, Note
 from .kernels import Box, is_option
@@ -31,8 +31,8 @@ from .noise_rounds import (
     with_noise_of_weights,
     with_variance_of_rows,
 )
-from .posterior import Explored, Extrapolation, Unlike, process_variance
-from .predict import loo_density
+from .posterior import Explored, Extrapolation, LeaveOneOut, Unlike, process_variance
+from .predict import loo_density, positive_root
 from .problem import Problem, with_chosen_kernel
 
 _CHECKED = 3  # training rows that are predicted to see that variances are numbers
@@ -93,6 +93,7 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
         fit = settled(method, last)
         if problem.purpose == "fit":
             _check_variances(problem.rows, fit)
+            fit = _with_outlier_notes(method, last.problem, fit)
         return _with_factors_note(last.problem, fit)
     if noise.learnt and not noise.one_level and not 0.0 < last.loo.fitted_noise < np.inf:
         raise ValueError(
@@ -150,6 +151,20 @@ def _check_variances(data: Data, fit: Fit) -> None:
             "comparison with the columns of X. Rescale y, for example with "
             "sklearn.compose.TransformedTargetRegressor."
         )
+
+
+def _with_outlier_notes(method: Method, problem: Problem, fit: Fit) -> Fit:
+    """Return the fit of a posterior that is not Gaussian, with the warning of outliers.
+
+    The errors are those of the fit: left-out ones have no meaning at rows of leverage 1 here.
+    """
+    if not method.noise.learnt or method.noise.robust:
+        return fit
+    with np.errstate(all="ignore"):  # a share that is no number is not large
+        loo = problem.rows.reduce(LeaveOneOut(fit.model.basis, fit.posterior, fit.model.added))
+        errors = loo.gap / positive_root(loo.noise_variance)
+        notes = outlier_notes(problem.reporter.name, errors, loo.weight, loo.y)
+    return replace(fit, notes=(*fit.notes, *notes))
 
 
 def _with_factors_note(problem: Problem, fit: Fit) -> Fit:

@@ -1,0 +1,81 @@
+"""A few rows that make the standard deviations of all rows too large."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import sparsebayes as sb
+from sparsebayes.calibration import outlier_notes
+
+
+def rows(n, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2.0, 2.0, (n, 2))
+    return X, np.sin(2.0 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(n)
+
+
+def messages(model, X, y, **options):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, y, **options)
+    return [str(entry.message) for entry in caught if "squared errors" in str(entry.message)]
+
+
+MODELS = [
+    sb.RVMRegressor("rbf", gamma="scale"),
+    sb.SparseGPRegressor("rbf", gamma="scale"),
+    sb.ForwardRegressor("rbf", gamma="scale"),
+    sb.OrthogonalLeastSquaresRegressor(),
+    sb.BackfittingRegressor(),
+    sb.GroupSpikeSlabRegressor(),
+    sb.table_model(model="linear"),
+]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_target_that_is_far_from_all_others_is_warned_of(model):
+    X, y = rows(120)
+    assert messages(model, X, y) == []
+    y[7] = 40.0
+    (message,) = messages(model, X, y)
+    assert "One row has" in message
+    assert "the largest is at a target of 40." in message
+
+
+def test_the_warning_says_by_how_much_the_deviations_are_too_large():
+    errors = np.ones(100)
+    errors[3] = 297**0.5  # three quarters of the squares, as the limit is
+    y = np.arange(100.0)
+    assert outlier_notes("model", errors, np.ones(100), y) == ()
+    errors[3] = 9.0 * 11**0.5  # 9/10
+    (note,) = outlier_notes("model", errors, np.ones(100), y)
+    assert "One row has 90% of the squared errors; the largest is at a target of 3." in note.message
+    assert "are 3.2 times as large" in note.message
+
+
+def test_one_row_in_a_hundred_may_be_an_outlier_and_each_target_counts():
+    errors = np.ones((300, 2))
+    errors[[5, 6, 7], 1] = 30.0
+    y = np.arange(600.0).reshape(300, 2)
+    (note,) = outlier_notes("model", errors, np.ones(300), y)
+    assert "3 of the rows have 90% of the squared errors" in note.message
+    assert outlier_notes("model", errors[:200], np.ones(200), y[:200]) == ()
+    count = np.ones(300)
+    count[[5, 6, 7]] = 0.0  # rows of no weight
+    assert outlier_notes("model", errors, count, y) == ()
+
+
+def test_the_warning_is_not_given_where_outliers_do_no_harm():
+    X, y = rows(120)
+    y[7] = 40.0
+    weight = np.ones(120)
+    weight[7] = 0.0
+    assert messages(sb.RVMRegressor("rbf", gamma="scale"), X, y, sample_weight=weight) == []
+    assert messages(sb.RVMRegressor("rbf", gamma="scale", likelihood="student"), X, y) == []
+    known = sb.SparseGPRegressor("rbf", gamma="scale", noise_variance=0.01)
+    assert messages(known, X, y) == []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        y = X[:, 0] + 0.3 * rng.standard_t(3, 120)
+        assert messages(sb.BackfittingRegressor(), X, y) == []
