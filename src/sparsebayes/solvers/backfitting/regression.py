@@ -314,7 +314,7 @@ class Backfitting:
             gradient, H = gradient[:-1], H[:-1, :-1]
         # Of nearly equal columns the triangle and the rows give bounds that differ in their digits.
         least = max(state.bound, bound(now, design, prior)) + _STILL * self.tol
-        for step in uphill_steps(gradient, H):
+        for step in uphill_steps(gradient, H, _STILL * self.tol):
             alpha, sigma2 = state.alpha * np.exp(step[:k]), state.sigma2
             if learnt:
                 sigma2 = max(sigma2 * float(np.exp(step[-1])), floor)

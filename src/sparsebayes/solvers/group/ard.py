@@ -177,7 +177,7 @@ class GroupARD:
         moves_noise = self.learn_noise and not at_floor
         if not moves_noise:
             gradient, H = gradient[:-1], H[:-1, :-1]
-        for step in uphill_steps(gradient, H):
+        for step in uphill_steps(gradient, H, _STILL * self.tol):
             lam, sigma2 = now.lam.copy(), now.sigma2
             lam[groups] *= np.exp(step[: len(groups)])
             if moves_noise:
