@@ -52,12 +52,15 @@ CELLS = {
     "rare level": "an input of 0 and 1, which is 1 in 6 rows and in half of the new rows",
     "gap": "no row in the middle third of an input, where all new rows are",
     "corner": "new rows in the corner of two inputs, inside their range",
+    "combination": "two inputs that are nearly equal, and independent in new rows",
+    "lone row": "one row far from the others in an input; new rows are in between",
     "wiggly": "a function of a quarter of the length scale, which the rows hardly resolve",
     "heavy inputs": "inputs with Cauchy tails; the function is smooth in their ranks",
     "imputed": "a tenth of the values replaced by the mean of their input",
     "censored": "targets below the mean are written as the mean",
     "zero-inflated": "two fifths of the targets are zero, the others positive",
     "lognormal target": "the exponential of a function and its noise",
+    "one outlier": "a target that is a hundred times the noise away from its function",
     "outliers": "a tenth of the targets has ten times the noise",
     "drift": "noise that is correlated from row to row; new rows are later",
     "weights by input": "sample_weight from .2 to 5 that grows with an input",
@@ -165,6 +168,12 @@ def inputs(cell, rng, n, d):
         Z[new, 0] = rng.uniform(-2.0 / 3.0, 2.0 / 3.0, N_NEW)
     elif cell == "corner":
         Z[new, :2] = rng.uniform(1.5, 1.9, (N_NEW, 2))
+    elif cell == "combination":
+        Z[:n, 1] = Z[:n, 0] + 0.1 * rng.standard_normal(n)
+    elif cell == "lone row":
+        Z[:n, 0] = 0.5 * Z[:n, 0] - 1.0
+        Z[0, 0] = 2.0
+        Z[new, 0] = rng.uniform(0.8, 1.8, N_NEW)
     elif cell == "wiggly":
         return Z.copy(), 4.0 * Z
     elif cell == "heavy inputs":
@@ -306,6 +315,8 @@ def spoil(cell, rng, plain):
     n = len(plain.y)
     if cell == "far cell":
         plain.X[rng.integers(0, n), 0] = 1e6
+    elif cell == "one outlier":
+        plain.y[rng.integers(0, n)] += 100.0 * NOISE
     elif cell == "far row":
         plain.X[rng.integers(0, n)] *= 100.0
     elif cell == "units" and plain.P is None:

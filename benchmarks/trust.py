@@ -73,7 +73,7 @@ from benchmarks.trouble import CELLS, class_oracle, draw, generated
 COVERAGES = (0.5, 0.8, 0.95)
 LOWEST_COVERAGE, LARGEST_STD, LARGEST_GAP, LARGEST_SHARE = 0.85, 2.0, 0.05, 1.25
 REGRESSION_ONLY = {
-    *("t noise", "uneven noise", "counts", "outliers", "drift"),
+    *("t noise", "uneven noise", "counts", "outliers", "one outlier", "drift"),
     *("censored", "zero-inflated", "lognormal target", "precision weights", "subjects", "levels"),
 }
 N_DRAWS = 1000  # of `sample_y` at each new row

@@ -85,6 +85,16 @@ def test_rows_without_a_gap_and_rows_that_are_hardly_known_are_not_compared():
     assert Explored.from_rows(rough, with_gap(200), np.ones(200), None, NOISE) is None
 
 
+def test_a_single_row_at_the_end_of_the_range_leaves_a_gap():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (100, 2))
+    assert Explored.from_rows(KERNEL, X, np.ones(100), None, NOISE) is None
+    X[0, 0] = 6.0
+    explored = Explored.from_rows(KERNEL, X, np.ones(100), None, NOISE)
+    assert explored.lack(np.array([[3.5, 0.0]])) > 0.8
+    assert np.max(explored.lack(rng.uniform(-0.9, 0.9, (50, 2)))) < NOISE
+
+
 def test_beyond_the_box_the_larger_of_both_is_added():
     X = with_gap(60)
     explored = Explored.from_rows(KERNEL, X, np.ones(60), None, NOISE)

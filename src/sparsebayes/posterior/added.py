@@ -333,8 +333,9 @@ class Explored:
         """Return how well the rows X determine the process.
 
         None where even training rows that are left out are hardly known, and where the rows leave
-        no gap between them: midway between any two of the functions it is known up to a share of
-        the noise.
+        no gap between them: midway between nearly any two of the functions it is known up to a
+        share of the noise, and no function is away from all others, as that of a single row at the
+        end of the range.
 
         Parameters
         ----------
@@ -364,10 +365,13 @@ class Explored:
             return None
         root = solve_triangular(F[:, pivots], vectors * np.sqrt(share), check_finite=False)
         explored = cls(KernelBasis(kernel, X[pivots]), root, typical)
-        first, second = np.triu_indices(min(len(pivots), _MOST_PAIRED), 1)
+        m = min(len(pivots), _MOST_PAIRED)
+        first, second = np.triu_indices(m, 1)
         between = 0.5 * X[pivots[first]] + 0.5 * X[pivots[second]]
-        n_unexplored = np.sum(explored.lack(between) > _NOTICED * noise)
-        return explored if n_unexplored > _GAPS * len(first) else None
+        unexplored = explored.lack(between) > _NOTICED * noise
+        of_each = np.bincount(first, unexplored, m) + np.bincount(second, unexplored, m)
+        is_alone = np.max(of_each, initial=0.0) > 0.5 * (m - 1)
+        return explored if is_alone or np.mean(unexplored) > _GAPS else None
 
     def lack(self, X: Array) -> Array:
         """Return by how much r exceeds its typical value at each row, 0 where it does not."""
