@@ -45,7 +45,16 @@ def largest_distance(X, columns):
 def test_the_limit_is_the_distance_of_a_row_that_is_left_out(columns):
     X = correlated(40, np.random.default_rng(0), gap=0.5)
     joint = JointRange.from_rows(X, np.array(columns))
-    np.testing.assert_allclose(joint.limit, 1.44 * largest_distance(X, columns), rtol=1e-8)
+    np.testing.assert_allclose(joint.limit, 2.25 * largest_distance(X, columns), rtol=1e-8)
+
+
+def test_rows_of_the_same_distribution_are_not_warned_of():
+    far = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        X, new = rng.standard_normal((100, 5)), rng.standard_normal((1000, 5))
+        far += int(np.sum(JointRange.from_rows(X, np.arange(5)).is_unlike(new)))
+    assert far <= 2
 
 
 def test_a_row_is_described_by_what_its_other_inputs_say():
