@@ -553,8 +553,9 @@ def goes_on(model, name, problem, args, plain):
         moved = evidence_alone(again, args) - model.log_evidence_
         if name == "ForwardRegressor" and set(again.active_) != set(model.active_):
             moved = 0.0  # another end of a greedy search
-        if name == "GroupARDRegressor":  # no step lowers the evidence: a lower end is another one
-            moved = max(moved, 0.0)
+        cycles = name == "BackfittingRegressor" and model.smoothers is None
+        if cycles or name == "GroupARDRegressor":
+            moved = max(moved, 0.0)  # no step lowers their evidence: a lower end is another one
     digits = 1e-7 * abs(getattr(model, "log_evidence_", 0.0))  # that a sum of so many nats has
     return [("moves", f"by {moved:.3g} nat")] if abs(moved) > MOVED + digits else []
 

@@ -415,6 +415,31 @@ def test_a_column_that_determines_the_target_ends_with_one_sentence(settings):
     assert {0, 1} <= set(model.active_)
 
 
+def test_smoothers_that_are_hardly_shrunk_have_a_finite_evidence():
+    # 1 - x = 1e-20 is no difference of float64: its logarithm was minus infinity.
+    x = np.linspace(-1.0, 1.0, 30)[:, None]
+    y, noise = 1e6 * x[:, 0], 1e-8
+    model = BackfittingRegressor(smoothers=LinearRegression(), noise_variance=noise).fit(x, y)
+    theta = np.sum((y - np.mean(y)) ** 2) / noise
+    assert np.isfinite(model.log_evidence_)
+    assert theta > 1e16
+
+
+@pytest.mark.parametrize("seed", [0, 3, 7])
+def test_smoothers_that_take_each_others_place_end_where_more_cycles_gain_nothing(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((3, 8))
+    y = X[:, 0] + X[:, 1]
+    models = [
+        BackfittingRegressor(smoothers=Ridge(), noise_variance=1e-8, tol=tol, max_iter=300).fit(
+            X, y
+        )
+        for tol in (1e-3, 1e-6)
+    ]
+    assert models[0].converged_
+    assert models[0].log_evidence_ == pytest.approx(models[1].log_evidence_, abs=0.01)
+
+
 def test_smoothers_that_change_each_other_in_turn_end(monkeypatch):
     monkeypatch.setattr(BackfittingRegressor, "_merges_duplicates", lambda self: False)
     rng = np.random.default_rng(0)

@@ -26,12 +26,12 @@ For smoothers that are projections (splines by least squares) the bound
         + 1/2 sum [p log(1 - x) - (1 - x) |f|^2/(x sigma2)] + log p(set)
 
 never falls. Components that can take each other's place raise it slowly: where it has risen for
-`_PATIENCE` cycles, the best scales of all components at the same x are solved for together after
-each cycle, which has the same fixed points. For other smoothers it may fall, and only shows
-convergence. Smoothers that adapt to their target can change each other's fits without end, so a run
-ends if the bound has not exceeded its highest value for `_PATIENCE` cycles. It also ends if the
-components have had nearly as many degrees of freedom as there are distinct rows for so long: they
-interpolate, and the noise variance would fall towards zero over thousands of cycles.
+`_PATIENCE` cycles, or would end, the best scales of all components at the same x are solved for
+together after each cycle, which has the same fixed points. For other smoothers it may fall, and
+only shows convergence. Smoothers that adapt to their target can change each other's fits without
+end, so a run ends if the bound has not exceeded its highest value for `_PATIENCE` cycles. It also
+ends if the components have had nearly as many degrees of freedom as there are distinct rows for so
+long: they interpolate, and the noise variance would fall towards zero over thousands of cycles.
 
 Cost: one fit of each smoother in a cycle, and `n_draws` fits of each at the start.
 """
@@ -39,7 +39,7 @@ Cost: one fit of each smoother in a cycle, and `n_draws` fits of each at the sta
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,6 +83,7 @@ class State:
     fits: list[Component | None]
     scale: np.ndarray  # f_m = scale * h
     shrinkage: np.ndarray  # x
+    shrunk: np.ndarray  # 1 - x, with its digits where x is nearly 1
     values: np.ndarray  # f_m on the training rows, n x M
     sigma2: float
     residual: np.ndarray
@@ -105,7 +106,7 @@ class State:
         """Precision of the weight on h times sigma2: |h|^2 (1 - x)/x of the active components."""
         on = self.active
         size = np.sum(self.values[:, on] ** 2, axis=0) / self.scale[on] ** 2
-        return size * (1.0 - self.shrinkage[on]) / self.shrinkage[on]
+        return size * self.shrunk[on] / self.shrinkage[on]
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,7 @@ class AdditiveModel:
             [None] * M,
             np.zeros(M),
             np.zeros(M),
+            np.ones(M),
             np.zeros((len(t), M)),
             sigma2,
             t.copy(),
@@ -202,13 +204,13 @@ class AdditiveModel:
             theta = along * along * size / state.sigma2
             p, others = state.freedom[m], int(np.sum(np.delete(state.shrinkage, m) > 0))
             present = theta > p and along > 0 and worth(theta, p) > prior.price(others)
-            # Less than 1 also where the noise is below the rounding errors of the target.
-            x = 1.0 - max(p / theta, np.finfo(float).eps) if present else 0.0
-            state.shrinkage[m], state.scale[m] = x, x * along
+            state.shrunk[m] = p / theta if present else 1.0
+            x = state.shrinkage[m] = 1.0 - state.shrunk[m]
+            state.scale[m] = x * along
             state.values[:, m] = state.scale[m] * h
             state.residual = z - state.values[:, m]
         if state.rising >= _PATIENCE:
-            _rescale(state, t)
+            state = _together(state, t)
         state.residual = t - state.values.sum(axis=1)
         used = float(state.freedom @ state.shrinkage)
         interpolates = self.noise_variance is None and used > _NEARLY_ALL * state.n_different
@@ -222,11 +224,15 @@ class AdditiveModel:
         state.rising = state.rising + 1 if rose else 0
         state.still = 0 if rose and not interpolates else state.still + 1
         state.highest = max(state.highest, value)
+        info = Info(value, len(state.active), state.sigma2)
         if abs(state.bound - before) < self.tol:
+            together = _together(state, t)
+            if bound(together, design) + prior.log(len(state.active)) > value + self.tol:
+                return replace(together, rising=_PATIENCE), info
             state.stop_reason = StopReason.CONVERGED
         elif state.still >= _PATIENCE:
             state.stop_reason = StopReason.SATURATED if rose else StopReason.CYCLING
-        return state, Info(state.bound, len(state.active), state.sigma2)
+        return state, info
 
     def done(self, state: State) -> StopReason | None:
         """Return why the search has finished, or None while it has not."""
@@ -295,8 +301,8 @@ class SmootherBasis(UncentredBasis):
         return SmootherBasis(list(functions[idx]), [])
 
 
-def _rescale(state: State, t: np.ndarray) -> None:
-    """Move the scales of all components together to their best values at these shrinkages.
+def _together(state: State, t: np.ndarray) -> State:
+    """Return the state with the best scales of all components together, at these shrinkages.
 
     One after the other, components that can nearly take each other's place need thousands of
     cycles.
@@ -304,16 +310,19 @@ def _rescale(state: State, t: np.ndarray) -> None:
     on = state.active
     h = state.values[:, on] / state.scale[on]
     rows = np.vstack([h, np.diag(np.sqrt(state.lam))])
-    state.scale[on] = np.linalg.lstsq(rows, np.append(t, np.zeros(len(on))), rcond=None)[0]
-    state.values[:, on] = h * state.scale[on]
+    scale, values = state.scale.copy(), state.values.copy()
+    scale[on] = np.linalg.lstsq(rows, np.append(t, np.zeros(len(on))), rcond=None)[0]
+    values[:, on] = h * scale[on]
+    return replace(state, scale=scale, values=values, residual=t - values.sum(axis=1))
 
 
 def bound(state: State, design: Design) -> float:
     """Return L of the module docstring, without the prior of the set."""
     s, n, on = state.sigma2, design.n_observations, state.active
     fit = n * np.log(2.0 * np.pi * s) + float(state.residual @ state.residual) / s
-    x, size = state.shrinkage[on], np.sum(state.values[:, on] ** 2, axis=0)
-    prior = state.freedom[on] * np.log1p(-x) - (1.0 - x) * size / (x * s)
+    x, shrunk = state.shrinkage[on], state.shrunk[on]
+    size = np.sum(state.values[:, on] ** 2, axis=0)
+    prior = state.freedom[on] * np.log(shrunk) - shrunk * size / (x * s)
     return design.log_volume - 0.5 * fit + 0.5 * float(np.sum(prior))
 
 
