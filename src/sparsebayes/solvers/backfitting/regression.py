@@ -31,6 +31,8 @@ Deviations from the paper, and why:
 - Columns that overlap, as kernel functions do, start from a hundredth of the best shared precision,
   and their solves are preconditioned by all columns in `rank` dimensions (`low_rank`).
 - A column is dropped once n_m alpha sigma2 shows it negligible, if that does not lower L.
+- Where no more than `handover` columns are left, cycles that gain too little are followed by Newton
+  steps of all precisions and the noise: cycles are slow also beside a saddle.
 - With an `inclusion_prior` the search starts from no column, and columns enter where they raise
   L + log p(set): from all of m >> n columns the flat prior ends in a model of pure noise.
 """
