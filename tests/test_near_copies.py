@@ -9,8 +9,9 @@ import pytest
 from sklearn.datasets import load_iris
 
 import sparsebayes as sb
-from sparsebayes.data import Data, share_of_near_copies
+from sparsebayes.data import Data
 from sparsebayes.models import CLASSES
+from sparsebayes.near_copies import share_of_near_copies
 
 
 def copied(rng, jitter=1e-3, times=4, shared=True):
@@ -33,6 +34,36 @@ def test_near_copies_are_counted_in_any_units_and_order():
     plain = np.random.default_rng(2).uniform(-2.0, 2.0, (160, 3))
     half = np.vstack([X, plain])
     assert share(half, np.append(y, plain[:, 0])) == pytest.approx(0.5, abs=0.02)
+
+
+def augmented(rng, d=3, times=4):
+    """Return rows with jitter of a fortieth of the range, and a target that copies keep."""
+    X = np.repeat(rng.uniform(-2.0, 2.0, (50, d)), times, axis=0)
+    y = np.sin(X[:, 0]) + np.repeat(0.4 * rng.standard_normal(50), times)
+    return X + 0.1 * rng.standard_normal(X.shape), y
+
+
+@pytest.mark.parametrize("d", [2, 3, 8])
+def test_augmented_rows_that_keep_their_target_are_counted(d):
+    for seed in range(5):
+        X, y = augmented(np.random.default_rng(seed), d)
+        assert share(X, y) > 0.2
+        order = np.random.default_rng(seed).permutation(len(y))
+        assert share(X[order] * 1e3, 1e4 * y[order]) == share(X, y)
+
+
+def test_targets_that_are_equal_by_chance_are_no_copies():
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-2.0, 2.0, (200, 2))
+        f = np.sin(2.0 * X[:, 0]) + X[:, 1]
+        for step in (0.01, 0.1, 0.5):  # targets without noise that were rounded
+            assert share(X, step * np.round(f / step)) < 0.1
+            assert share(X, step * np.round((f + 0.2 * rng.standard_normal(200)) / step)) < 0.1
+        assert share(X[:, :1], np.round(X[:, 0], 2)) < 0.2
+    X, y = augmented(rng)
+    classes = np.unique(y, return_inverse=True)[1]
+    assert share_of_near_copies(Data(X, classes)) < 0.1
 
 
 def test_repeated_measurements_are_not_copies():

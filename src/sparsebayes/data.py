@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
-from scipy.spatial import cKDTree
 
 from ._array import is_torch, to_numpy
 from .kernels import Box
@@ -268,54 +267,6 @@ def is_discrete(data: Data, distinct: np.ndarray, total: np.ndarray) -> bool:
         2 * len(np.unique(column)) < len(rows) or (often and np.all(column == np.round(column)))
         for column in _columns(X)
     )
-
-
-_SEVERAL_NEAR = 0.2  # share of close rows with other targets up to which they are copies
-_NEAR = 0.05  # largest difference of near copies, in units that chance seldom comes close to
-_COMPARED_ROWS, _COMPARED_COLUMNS = 2000, 20  # of which the nearest rows are looked up
-
-
-def share_of_near_copies(data: Data) -> float:
-    """Return the share of rows that copy another one up to small changes of inputs and target.
-
-    Oversampled and augmented tables have such rows. Their noise is shared, as that of duplicates
-    is, but nothing shows it: leave-one-out residuals and folds find the copies of a row.
-
-    Two rows are close if they differ in no input by more than a twentieth of its interquartile
-    range over n^(1/d), with d inputs of many values: of evenly spread rows about .1^d are. The
-    share is zero if a fifth of the rows that are close have different targets, as measurements
-    that were repeated have.
-    """
-    if not isinstance(data.X, np.ndarray):
-        return 0.0
-    rows = data.used[np.unique(row_hashes(data.X[data.used]), return_index=True)[1]]
-    X, n = data.X[rows], len(rows)
-    part = X[:: -(-n // _SAMPLE) or 1]
-    chosen = np.flatnonzero([3 * len(np.unique(column)) > len(part) for column in part.T])
-    chosen = chosen[:: -(-len(chosen) // _COMPARED_COLUMNS) or 1]
-    if n <= _FEW_INPUTS or len(chosen) == 0:
-        return 0.0
-    with np.errstate(all="ignore"):  # checked below
-        low, high = np.quantile(X, [0.25, 0.75], axis=0)
-        Z = (X - low) / np.where(high > low, high - low, 1.0)
-    if not np.all(np.isfinite(Z)):
-        return 0.0
-    sample = np.random.default_rng(0).permutation(n)[:_COMPARED_ROWS]
-    most = _NEAR * n ** (-1.0 / len(chosen))
-    tree = cKDTree(Z[:, chosen])
-    _, nearest = tree.query(Z[sample][:, chosen], 2, p=np.inf, distance_upper_bound=most)
-    # A row is its own nearest one, but may come second among rows with the same values.
-    other = np.where(nearest[:, 1] == sample, nearest[:, 0], nearest[:, 1])
-    first, second = sample[other < n], other[other < n]
-    close = np.all(np.abs(Z[first] - Z[second]) <= most, axis=1)
-    first, second = first[close], second[close]
-    if len(first) == 0:
-        return 0.0
-    y = data.y[rows].reshape(n, -1)
-    with np.errstate(all="ignore"):  # targets of extreme size are not equal
-        equal = np.abs(y[first] - y[second]) <= _NEAR * np.std(y, axis=0)
-    agree = float(np.mean(np.all(equal, axis=1)))
-    return len(first) / len(sample) if agree >= 1.0 - _SEVERAL_NEAR else 0.0
 
 
 def _columns(X: Any) -> Iterator[np.ndarray]:

@@ -16,10 +16,11 @@ import numpy as np
 from scipy.sparse import issparse
 
 from ._array import to_numpy
-from .data import Data, share_of_near_copies
+from .data import Data
 from .fitting import Fit, Note
 from .joint_range import JointRange
 from .kernels import is_option
+from .near_copies import share_of_near_copies
 from .posterior import SharedEffect, shared_effects
 from .predict import InputRange
 
@@ -85,8 +86,8 @@ def copy_notes(data: Data) -> tuple[Note, ...]:
     if share <= _MANY_COPIES:
         return ()
     message = (
-        f"{100 * share:.0f} % of the rows are nearly equal to another row, in the inputs and in "
-        "the target. If these are copies, as oversampling and augmentation make them, they share "
+        f"{100 * share:.0f} % of the rows are nearly equal to another row, or near it with exactly "
+        "its target. If these are copies, as oversampling and augmentation make them, they share "
         "their noise, and the error bars are too narrow: fit one row of each."
     )
     return (Note(message),)
