@@ -502,7 +502,8 @@ def newton_on(
 ) -> tuple[np.ndarray, float]:
     """Take Newton steps for the columns of a triangle of [H t] (R, z, squared residual).
 
-    Returns lam and the nats gained, with a learnt noise at its best value.
+    They go on from a saddle as well. Returns lam and the nats gained, with a learnt noise at its
+    best value.
     """
     R, z, residual = triangle
     slack = 0.0 if sigma2 is not None else n * floor
@@ -511,6 +512,9 @@ def newton_on(
     columns = ColumnSet(k, R.T @ R, R.T @ z, tt, n, sigma2, slack, triangle)
     model = model_at(columns, k, lam)
     moved = newton(columns, model)
+    left = leave_saddle(columns, moved)
+    if left.L > moved.L:
+        moved = newton(columns, left)
     return moved.lam, moved.L - model.L
 
 
