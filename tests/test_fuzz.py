@@ -118,6 +118,7 @@ EARLY = [
     ("BackfittingRegressor", 802626),  # the same of factorised weights: two nats
     ("BackfittingRegressor", 801402),  # smoothers in each other's place: 10,000 cycles
     ("PartitionedRVMRegressor", 1000981),  # a saddle, where one of dependent columns should leave
+    ("GroupSpikeSlabRegressor", 1000099),  # models of a noise variance without weight: .1 nat
 ]
 
 

@@ -73,6 +73,7 @@ _FEW = 10  # groups to enumerate where the search over models is incomplete
 _NO_VARIANCE = 1e-8  # of a combination of latent values, against the unit noise of the probit
 _NEGLIGIBLE = 1e-9  # weight of a model that the posterior leaves out
 _KEPT = 1024  # models that a posterior keeps at most
+_LITTLE = 0.01  # weight of noise variances at which not all models need be known
 
 
 @dataclass(frozen=True)
@@ -277,13 +278,14 @@ def _average_runs(
 ) -> Average | None:
     """Average the models of `groups` over runs at several noise variances.
 
-    Returns None if `search_all`, and the search over models is not complete at one of them.
+    Returns None if `search_all`, and the search over models is not complete at one that matters.
     """
-    averages, log_weight = [], []
+    averages, log_weight, complete = [], [], []
     for at_node in runs:
         state = at_node.state
         weighed = _weigh(state.form, state.sites, groups, 1.0 / state.sigma2, None)
-        if search_all and not weighed.search.complete:
+        complete.append(weighed.search.complete)
+        if search_all and not complete[0]:
             return None
         models = weighed.models()[0]
         average = average_hyperparameters(
@@ -294,6 +296,8 @@ def _average_runs(
     # A prior as wide as that of the three nodes of the hyperprior, whatever the number of runs.
     shift = runs[0].log_prior + np.log(3.0)
     weights = np.array(log_weight) - shift
+    if search_all and np.sum(softmax(weights)[~np.array(complete)]) > _LITTLE:
+        return None
     noise, settled = np.array([r.state.sigma2 for r in runs]), np.array([r.settled for r in runs])
     # EP has learnt the noise of the first run. If the sum over models prefers that of another one,
     # it contradicts the evidence of EP there, and moves by nats with the last digits of the sites.
