@@ -7,6 +7,7 @@ import pytest
 
 import sparsebayes as sb
 from sparsebayes.calibration import outlier_notes
+from sparsebayes.posterior import LooPredictions
 
 
 def rows(n, seed=0):
@@ -43,27 +44,46 @@ def test_a_target_that_is_far_from_all_others_is_warned_of(model):
     assert "the largest is at a target of 40." in message
 
 
+def errors_of(gap, count=None, noise=None):
+    """Predictions with these errors, whose noise variance is their mean square by default."""
+    count = np.ones(len(gap)) if count is None else count
+    noise = np.average(gap**2, axis=0, weights=count) if noise is None else noise
+    y = np.arange(float(gap.size)).reshape(gap.shape)
+    return LooPredictions(gap, np.zeros_like(gap), y, count, noise)
+
+
 def test_the_warning_says_by_how_much_the_deviations_are_too_large():
     errors = np.ones(100)
-    errors[3] = 297**0.5  # three quarters of the squares, as the limit is
-    y = np.arange(100.0)
-    assert outlier_notes("model", errors, np.ones(100), y) == ()
+    errors[3] = 296**0.5  # just below three quarters of the squares, the limit
+    assert outlier_notes("model", errors_of(errors)) == ()
     errors[3] = 9.0 * 11**0.5  # 9/10
-    (note,) = outlier_notes("model", errors, np.ones(100), y)
+    (note,) = outlier_notes("model", errors_of(errors))
     assert "One row has 90% of the squared errors; the largest is at a target of 3." in note.message
     assert "are 3.2 times as large" in note.message
+    (note,) = outlier_notes("model", errors_of(np.eye(100)[3]))
+    assert "100% of the squared errors" in note.message
+    assert "are more than 1000 times as large" in note.message
 
 
 def test_one_row_in_a_hundred_may_be_an_outlier_and_each_target_counts():
     errors = np.ones((300, 2))
     errors[[5, 6, 7], 1] = 30.0
-    y = np.arange(600.0).reshape(300, 2)
-    (note,) = outlier_notes("model", errors, np.ones(300), y)
+    (note,) = outlier_notes("model", errors_of(errors))
     assert "3 of the rows have 90% of the squared errors" in note.message
-    assert outlier_notes("model", errors[:200], np.ones(200), y[:200]) == ()
+    assert outlier_notes("model", errors_of(errors[:200])) == ()
     count = np.ones(300)
     count[[5, 6, 7]] = 0.0  # rows of no weight
-    assert outlier_notes("model", errors, count, y) == ()
+    assert outlier_notes("model", errors_of(errors, count)) == ()
+
+
+def test_errors_much_smaller_than_the_noise_have_no_outliers():
+    errors = np.ones(100)
+    errors[3] = 100.0
+    assert len(outlier_notes("model", errors_of(errors))) == 1
+    assert outlier_notes("model", errors_of(errors, noise=500.0)) == ()
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((300, 4))
+    assert messages(sb.SparseGPRegressor(), X, np.sin(X[:, 0])) == []  # largest at the edges
 
 
 def test_the_warning_is_not_given_where_outliers_do_no_harm():

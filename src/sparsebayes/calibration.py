@@ -17,8 +17,8 @@ from .designs.candidates import power_of_two
 from .fitting import Fit, Method, Note
 from .kernels import Box, is_option
 from .noise_rounds import ChooseKernel, Round
-from .posterior import Extrapolation
-from .predict import InputRange
+from .posterior import Extrapolation, LooPredictions
+from .predict import InputRange, positive_root
 from .rows import row_hashes
 from .rows._base import mix_bits
 
@@ -40,6 +40,8 @@ _WRONG_MODEL = 3.0
 # Share of the squared errors in few rows without which standard deviations were half as large. Of
 # fewer rows a single one may have it by chance.
 _MOST_OF_ERROR, _FEW, _ENOUGH_FOR_OUTLIERS = 0.75, 0.01, 10
+_MOSTLY_NOISE = 0.5  # mean square of the errors, over the noise variance
+_NO_ERROR = 1e-3  # relative error that is no longer told from zero
 _FEWEST_JUDGES = 10  # observations whose mean square says something
 _NOMINAL, _BY_CHANCE = 0.05, 4.0  # share outside of 95 % intervals, and standard errors beyond it
 _MOST_KNOWN = 20_000  # inputs of `partial_fit` that are recognised when they come again
@@ -81,8 +83,7 @@ def calibrate(method: Method, last: Round, fit: Fit, choose_kernel: ChooseKernel
         name = last.problem.reporter.name
         notes = (*notes, Note(_wrong_model(name, "leave-one-out errors", np.max(factor), advice)))
     if method.noise.learnt and not method.noise.robust:
-        u = last.loo.residual / last.std
-        notes = (*notes, *outlier_notes(last.problem.reporter.name, u, last.loo.weight, last.loo.y))
+        notes = (*notes, *outlier_notes(last.problem.reporter.name, last.loo))
     share = _share_outside(last)
     if share > _NOMINAL + _BY_CHANCE * np.sqrt(_NOMINAL * (1.0 - _NOMINAL) / max(n, 1.0)):
         message = (
@@ -121,33 +122,35 @@ def _share_outside(last: Round) -> float:
     return float(count @ (np.abs(last.loo.residual / last.std) > most) / np.sum(count))
 
 
-def outlier_notes(
-    name: str, errors: np.ndarray, count: np.ndarray, y: np.ndarray
-) -> tuple[Note, ...]:
+def outlier_notes(name: str, loo: LooPredictions) -> tuple[Note, ...]:
     """Return the warning of a few rows that make the standard deviations of all rows too large.
 
-    `errors` are those of the rows over their standard deviations, `count` is the number of
-    observations of each row, and y its target.
+    These are rows with most of the squared errors of the fit, if these errors are the noise. Where
+    they are much smaller, as on data without noise, no row has made the noise variance.
     """
+    count, y = loo.weight, loo.y.reshape(len(loo.y), -1)
     if np.sum(count) < _ENOUGH_FOR_OUTLIERS:
         return ()
-    with np.errstate(over="ignore", invalid="ignore"):  # a share that is no number is not large
-        squares = count * np.square(errors.reshape(len(y), -1)).T  # one row for each target
+    with np.errstate(all="ignore"):  # a share that is no number is not large
+        errors = loo.gap / positive_root(loo.noise_variance)
+        squares = count * np.square(errors.reshape(y.shape)).T  # one row for each target
         few = max(1, int(_FEW * len(y)))
         order = np.argsort(squares, axis=1)[:, ::-1][:, :few]
-        largest = np.take_along_axis(squares, order, axis=1)
-        shares = np.sum(largest, axis=1) / np.sum(squares, axis=1)
+        total = np.sum(squares, axis=1)
+        shares = np.sum(np.take_along_axis(squares, order, axis=1), axis=1) / total
+    shares = np.where(total > _MOSTLY_NOISE * np.sum(count), shares, 0.0)
     target = int(np.argmax(shares))
     share = float(shares[target])
     if not share > _MOST_OF_ERROR:
         return ()
-    value = float(y.reshape(len(y), -1)[order[target, 0], target])
     rows = "One row has" if few == 1 else f"{few} of the rows have"
+    without = np.sqrt(1.0 - share)  # error of all other rows, over the standard deviations
+    times = f"{1.0 / without:.2g}" if without > _NO_ERROR else f"more than {1.0 / _NO_ERROR:.0f}"
     message = (
         f"{name}: {rows} {share:.0%} of the squared errors; the largest is at a target of "
-        f"{value:.6g}. The standard deviations of all other rows are "
-        f"{1.0 / np.sqrt(1.0 - share):.2g} times as large as their errors. Check these rows, or "
-        "use likelihood='student' where it is available."
+        f"{float(y[order[target, 0], target]):.6g}. The standard deviations of all other rows are "
+        f"{times} times as large as their errors. Check these rows, or use likelihood='student' "
+        "where it is available."
     )
     return (Note(message),)
 

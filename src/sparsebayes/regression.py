@@ -32,7 +32,7 @@ from .noise_rounds import (
     with_variance_of_rows,
 )
 from .posterior import Explored, Extrapolation, LeaveOneOut, Unlike, process_variance
-from .predict import loo_density, positive_root
+from .predict import loo_density
 from .problem import Problem, with_chosen_kernel
 
 _CHECKED = 3  # training rows that are predicted to see that variances are numbers
@@ -154,17 +154,12 @@ def _check_variances(data: Data, fit: Fit) -> None:
 
 
 def _with_outlier_notes(method: Method, problem: Problem, fit: Fit) -> Fit:
-    """Return the fit of a posterior that is not Gaussian, with the warning of outliers.
-
-    The errors are those of the fit: left-out ones have no meaning at rows of leverage 1 here.
-    """
+    """Return the fit of a posterior that is not Gaussian, with the warning of outliers."""
     if not method.noise.learnt or method.noise.robust:
         return fit
-    with np.errstate(all="ignore"):  # a share that is no number is not large
+    with np.errstate(all="ignore"):  # only the errors of the fit matter here
         loo = problem.rows.reduce(LeaveOneOut(fit.model.basis, fit.posterior, fit.model.added))
-        errors = loo.gap / positive_root(loo.noise_variance)
-        notes = outlier_notes(problem.reporter.name, errors, loo.weight, loo.y)
-    return replace(fit, notes=(*fit.notes, *notes))
+    return replace(fit, notes=(*fit.notes, *outlier_notes(problem.reporter.name, loo)))
 
 
 def _with_factors_note(problem: Problem, fit: Fit) -> Fit:
