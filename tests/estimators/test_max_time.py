@@ -100,6 +100,14 @@ def test_a_mixture_without_time_has_one_member():
     assert fitted.choices_["member"] == ["linear"]
 
 
+@pytest.fixture
+def listens():
+    """Python's handler of SIGINT: a shell runs a job in the background with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def press_ctrl_c(monkeypatch, name, presses=1):
     """Send SIGINT at the first call of a method of the search of length scales."""
     method = getattr(widths._Parts, name)
@@ -115,7 +123,7 @@ def press_ctrl_c(monkeypatch, name, presses=1):
 
 
 @pytest.mark.parametrize("model", [sb.SparseGPRegressor, sb.RVMRegressor, StackedRegressor])
-def test_ctrl_c_ends_a_fit_with_what_it_has_reached(model, monkeypatch, capsys):
+def test_ctrl_c_ends_a_fit_with_what_it_has_reached(model, listens, monkeypatch, capsys):
     press_ctrl_c(monkeypatch, "__call__")
     X, y = data()
     with pytest.warns(ConvergenceWarning, match="interrupted"):
@@ -126,7 +134,7 @@ def test_ctrl_c_ends_a_fit_with_what_it_has_reached(model, monkeypatch, capsys):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_ctrl_c_twice_ends_a_fit_at_once(monkeypatch):
+def test_ctrl_c_twice_ends_a_fit_at_once(listens, monkeypatch):
     press_ctrl_c(monkeypatch, "__call__", presses=2)
     model = sb.SparseGPRegressor()
     with pytest.raises(KeyboardInterrupt):
@@ -134,7 +142,7 @@ def test_ctrl_c_twice_ends_a_fit_at_once(monkeypatch):
     assert not hasattr(model, "coef_")
 
 
-def test_ctrl_c_that_comes_too_late_for_a_fit_is_raised_after_it(monkeypatch):
+def test_ctrl_c_that_comes_too_late_for_a_fit_is_raised_after_it(listens, monkeypatch):
     def take(model, fitted):
         vars(model).update(vars(fitted))
         signal.raise_signal(signal.SIGINT)
