@@ -45,6 +45,19 @@ def test_preconditioned_solves_reach_the_exact_mean_in_far_fewer_sweeps():
     assert better.sweeps < 0.2 * plain.sweeps
 
 
+def test_a_preconditioner_of_hardly_any_prior_is_a_positive_matrix():
+    rng = np.random.default_rng(0)
+    R = rng.standard_normal((9, 3)) @ rng.standard_normal((3, 12))  # of rank 3
+    lam, norms = np.full(12, 1e-18), np.einsum("ij,ij->j", R, R)
+    with pytest.raises(np.linalg.LinAlgError):  # rounding errors exceed the identity
+        np.linalg.cholesky(np.eye(9) + R / lam @ R.T)
+    solve = preconditioner(R, lam, norms)
+    exact = rng.standard_normal(12)
+    np.testing.assert_allclose(R @ solve(R.T @ (R @ exact)), R @ exact, rtol=1e-3)
+    inverse = np.array([solve(g) for g in np.eye(12)])
+    assert np.min(np.linalg.eigvalsh(inverse + inverse.T)) > 0
+
+
 @pytest.mark.parametrize("variance", ["exact", "factorised"])
 @pytest.mark.parametrize("seed", range(3))
 def test_with_a_sketch_the_bound_never_falls_and_the_exact_end_is_higher(seed, variance):

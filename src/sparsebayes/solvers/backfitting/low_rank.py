@@ -27,6 +27,7 @@ from ...designs.lowrank import low_rank
 from ..rvm.dense_start import rotate
 
 _SHARE = 0.01  # of the best shared precision: 1 and .1 end 2 to 10 nats lower on Boston
+_ROUNDING = 1e-10  # of a column's square, which R surely misses: a smaller D has no digits left
 
 
 class Start(NamedTuple):
@@ -74,7 +75,7 @@ def preconditioner(
     >>> np.allclose((R.T @ R + np.eye(2)) @ solve(np.array([3.0, 5.0])), [3.0, 5.0])
     True
     """
-    D = lam + np.maximum(norms - np.einsum("ij,ij->j", R, R), 0.0)
+    D = lam + np.maximum(norms - np.einsum("ij,ij->j", R, R), _ROUNDING * norms)
     scaled = R / D
     M = scaled @ R.T
     M.flat[:: len(M) + 1] += 1.0
