@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ._array import to_numpy
+from ._array import Array, to_numpy
 
 # Share of the largest distance beyond it. With a fifth, 1,000 rows of the same distribution set off
 # a warning after one in ten fits of 100 rows; with a half, after none in forty.
@@ -109,7 +109,7 @@ class JointRange:
         largest = max(float(np.max(squared / (1.0 - leverage))), 1.0 / n)
         return replace(joint, limit=(1.0 + _SHARE) ** 2 * largest)
 
-    def is_unlike(self, X: Any) -> np.ndarray:
+    def is_unlike(self, X: Array) -> np.ndarray:
         """Tell for each row whether its inputs are combined as in no training row."""
         unlike = np.zeros(len(X), dtype=bool)
         for first in range(0, len(X), _BLOCK):
@@ -122,7 +122,7 @@ class JointRange:
             unlike[first + far] = squared[far] > self.limit * (1.0 + others)
         return unlike
 
-    def describe(self, X: Any, rows: np.ndarray) -> Unlike:
+    def describe(self, X: Array, rows: np.ndarray) -> Unlike:
         """Return the first of these rows, with the input that the others say least about."""
         z = self._standardised(X[rows[:1]])[0]
         precision = np.diag(self.inverse)[self.columns]
@@ -140,7 +140,7 @@ class JointRange:
         root: np.ndarray = self.inverse[:, self.columns] @ vectors
         return root / np.sqrt(np.maximum(values, tiny))
 
-    def _standardised(self, X: Any) -> np.ndarray:
+    def _standardised(self, X: Array) -> np.ndarray:
         with np.errstate(over="ignore", invalid="ignore"):
             Z: np.ndarray = (np.asarray(to_numpy(X), dtype=np.float64) - self.mean) / self.scale
             return Z

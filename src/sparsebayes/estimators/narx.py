@@ -275,27 +275,31 @@ class NARXRegressor(Summary):
             _, covariance, fit = finish(problem, model, False)
             covariance = equation.covariance(model)
             self._spread = spread(problem, model, covariance, False)
+        self.refined_, self.held_back_error_ = take, errors
+        self.converged_ = bool(fit.converged) and not fit.diverged and not budget.reason
+        self.refused_ = [problem.functions.take([j]).names[0] for j in refused]
+        self._warn_of_simulation(budget, fit.diverged)
+        return model, covariance
+
+    def _warn_of_simulation(self, budget: Budget, diverged: bool) -> None:
+        """Warn of a choice that has not ended, an unstable model, and errors of a few steps."""
         if self._spread.few_steps > _MOST_OF_ERROR:
             warn(
                 f"A few time steps have {self._spread.few_steps:.0%} of the squared error of the "
                 "simulation, so its intervals are too wide elsewhere. Look for faulty values in "
                 "the record."
             )
-        self.refined_, self.held_back_error_ = take, errors
-        self.converged_ = bool(fit.converged) and not fit.diverged and not budget.reason
-        self.refused_ = [problem.functions.take([j]).names[0] for j in refused]
         if budget.reason:
             reason = StopReason(budget.reason)
             message = f"The choice of terms has not ended ({reason}). {reason.advice}"
             warn(message, ConvergenceWarning)
-        if fit.diverged:
+        if diverged:
             warn(
                 "The simulation of the training record exceeds ten times the range of the "
                 "data, so the fitted model is unstable. Use a lower degree, fewer lags or "
                 "fewer terms.",
                 ConvergenceWarning,
             )
-        return model, covariance
 
     def _keep(
         self,

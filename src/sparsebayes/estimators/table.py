@@ -296,12 +296,7 @@ class TableModel(PredictiveMixin, TransformerMixin, Summary):
             self._labels = None
         else:
             self._labels = task.labels[np.isin(task.labels, target)]
-        if n_repeated := count_repeated(frame, target):
-            self.notes_.append(
-                f"{n_repeated} {'row repeats' if n_repeated == 1 else 'rows repeat'} an earlier "
-                "row (all inputs and the target are equal). Drop copies of one observation, "
-                "because cross-validation is too optimistic with them."
-            )
+        self.notes_ += repeated_notes(frame, target)
         Z = self._fit_inputs(frame, target, weight[rows])
         if len(target) < _FEW_ROWS:
             warn(
@@ -682,12 +677,19 @@ def draw_rows(y: np.ndarray, size: int, task: str) -> np.ndarray:
     return np.sort(np.concatenate(taken))
 
 
-def count_repeated(frame: pd.DataFrame, y: np.ndarray) -> int:
-    """Return how many rows have the inputs and the target of an earlier row."""
+def repeated_notes(frame: pd.DataFrame, y: np.ndarray) -> list[str]:
+    """Return a note if rows have the inputs and the target of an earlier row."""
     import pandas as pd
 
     rows = pd.concat([frame, pd.Series(y, index=frame.index)], axis=1)
-    return int(rows.duplicated().sum())
+    n_repeated = int(rows.duplicated().sum())
+    if n_repeated == 0:
+        return []
+    return [
+        f"{n_repeated} {'row repeats' if n_repeated == 1 else 'rows repeat'} an earlier row (all "
+        "inputs and the target are equal). Drop copies of one observation, because "
+        "cross-validation is too optimistic with them."
+    ]
 
 
 def leaking_inputs(Z: np.ndarray, inputs: TableInputs, y: np.ndarray, task: str) -> list[str]:
