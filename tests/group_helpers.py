@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from fractions import Fraction
 
 import numpy as np
 
@@ -92,3 +93,21 @@ def signal(seed, n=64):
 
 def relative_error(estimate, truth):
     return np.linalg.norm(estimate - truth) / np.linalg.norm(truth)
+
+
+def exact_quadratic(X, y, v0, sigma2):
+    """Return y'(sigma2 I + v0 X X')^-1 y in fractions, by Gaussian elimination."""
+    X, y = [[Fraction(x) for x in row] for row in X], [Fraction(t) for t in y]
+    n = len(y)
+    rows = [
+        [sum(a * b for a, b in zip(X[i], X[j], strict=True)) * Fraction(v0) for j in range(n)]
+        + [y[i]]
+        for i in range(n)
+    ]
+    for i in range(n):
+        rows[i][i] += Fraction(sigma2)
+    for i in range(n):
+        for j in range(i + 1, n):
+            factor = rows[j][i] / rows[i][i]
+            rows[j] = [b - factor * a for a, b in zip(rows[i], rows[j], strict=True)]
+    return float(sum(row[-1] ** 2 / row[i] for i, row in enumerate(rows)))

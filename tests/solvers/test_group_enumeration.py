@@ -2,7 +2,7 @@ import itertools
 
 import numpy as np
 import pytest
-from scipy.special import log_ndtr, softmax
+from scipy.special import log_ndtr, logsumexp, softmax
 
 from sparsebayes.designs import DenseDesign
 from sparsebayes.posterior import Revised
@@ -12,7 +12,7 @@ from sparsebayes.solvers.group.enumeration import enumerate_undecided_groups
 from sparsebayes.solvers.group.ep import GroupEP, log_likelihood_constant
 from sparsebayes.solvers.group.models import ModelWeights
 from sparsebayes.solvers.group.probit import ProbitGroupEP
-from tests.group_helpers import enumerate_models, random_problem
+from tests.group_helpers import enumerate_models, exact_quadratic, random_problem
 
 
 def _undecided(n, d, size, seed=0):
@@ -55,6 +55,27 @@ def test_exact_where_all_groups_are_enumerated(n, d, sites, max_iter):
     np.testing.assert_allclose(variance, exact[2], atol=1e-9)
     np.testing.assert_allclose(np.diag(posterior.covariance), exact[2], atol=1e-9)
     np.testing.assert_allclose(posterior.log_evidence, exact[3], atol=1e-8)
+
+
+@pytest.mark.parametrize("sigma2", [1e-2, 1e-8, 1e-14])
+def test_rounding_errors_of_the_weights_of_models_are_known(sigma2):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((6, 2))
+    y = 1e3 * X[:, 0] + 1e-3 * rng.standard_normal(6)
+    v0, group_of = 1e6, np.arange(2)
+    solver = GroupEP(group_of, 0.5, v0, sigma2)
+    state = solver.init(DenseDesign(X), y)
+    found = _enumerate(state, solver.posterior(state, DenseDesign(X), y))
+    log_weight = []
+    for chosen in itertools.product([False, True], repeat=2):
+        some = X[:, list(chosen)]
+        log_det = np.linalg.slogdet(np.eye(some.shape[1]) * sigma2 / v0 + some.T @ some)[1]
+        log_det += (6 - some.shape[1]) * np.log(sigma2) + some.shape[1] * np.log(v0)
+        quadratic = exact_quadratic(some, y, v0, sigma2)
+        log_weight.append(-0.5 * (6 * np.log(2.0 * np.pi) + log_det + quadratic) - np.log(4.0))
+    error = abs(found.posterior.log_evidence - logsumexp(log_weight))
+    assert error <= 10.0 * found.rounding + 1e-9
+    assert (found.rounding > 1.0) == (sigma2 == 1e-14)
 
 
 def test_three_of_six_groups_come_closer_to_the_truth():

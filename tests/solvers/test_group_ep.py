@@ -1,5 +1,4 @@
 from dataclasses import replace
-from fractions import Fraction
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +15,14 @@ from sparsebayes.solvers.group.learning import PATIENCE, Learning
 from sparsebayes.solvers.group.mixing import Mixing
 from sparsebayes.solvers.group.row_form import RowForm
 from sparsebayes.solvers.group.sites import SpikeSlabSites
-from tests.group_helpers import enumerate_models, few_groups, random_problem, relative_error, signal
+from tests.group_helpers import (
+    enumerate_models,
+    exact_quadratic,
+    few_groups,
+    random_problem,
+    relative_error,
+    signal,
+)
 
 
 def _fit(X, y, *model, max_iter=1000, **settings):
@@ -419,22 +425,25 @@ def test_what_is_learnt_at_sites_that_have_not_settled_is_no_end():
     assert step(0.0, 0.0)
 
 
-def _exact_quadratic(X, y, v0, sigma2):
-    """y'(sigma2 I + v0 X X')^-1 y in fractions, by Gaussian elimination."""
-    X, y = [[Fraction(x) for x in row] for row in X], [Fraction(t) for t in y]
-    n = len(y)
-    rows = [
-        [sum(a * b for a, b in zip(X[i], X[j], strict=True)) * Fraction(v0) for j in range(n)]
-        + [y[i]]
-        for i in range(n)
-    ]
-    for i in range(n):
-        rows[i][i] += Fraction(sigma2)
-    for i in range(n):
-        for j in range(i + 1, n):
-            factor = rows[j][i] / rows[i][i]
-            rows[j] = [b - factor * a for a, b in zip(rows[i], rows[j], strict=True)]
-    return float(sum(row[-1] ** 2 / row[i] for i, row in enumerate(rows)))
+def test_an_end_of_learning_is_confirmed_where_the_sites_end():
+    # The sites settle for a step and go on for a while, and at their end f is another one.
+    learning, h = Learning(("slab_variance",), 1e-4), np.zeros(1)
+    sites = SimpleNamespace(parameters=list, at_rest=lambda change, tol: change <= tol)
+    put = []
+
+    def done(change, f):
+        learning.steps_since_update = PATIENCE
+        f = np.array([f])
+        learning.step(change, sites, lambda: (h, f, f), put.append, lambda: 0.0)
+        return learning.done
+
+    done(1e-4, 0.05)
+    assert not done(4e-4, 1e-5)
+    assert not done(1e-4, 0.05)
+    assert not done(4e-4, 1e-5)
+    n_moves = len(put)
+    assert done(1e-4, 1e-5)
+    assert len(put) == n_moves
 
 
 @pytest.mark.parametrize("form", [RowForm, ColumnForm])
@@ -448,7 +457,7 @@ def test_rounding_errors_of_the_evidence_are_known(form, sigma2):
     blocks = column_blocks(np.arange(5))
     sites = SpikeSlabSites.start(blocks, np.full(5, 0.5), np.full(5, 2.0 * v0))
     m = form(X, y, blocks).marginals(sites.half, sites.shift, 1.0 / sigma2)
-    exact = _exact_quadratic(X[:, blocks.order], y, v0, sigma2)
+    exact = exact_quadratic(X[:, blocks.order], y, v0, sigma2)
     error = abs(m.quadratic - exact)
     assert error <= 10.0 * m.rounding
     if form is RowForm:

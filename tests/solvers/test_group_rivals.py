@@ -108,6 +108,17 @@ def test_ard_goes_on_where_a_column_can_take_the_place_of_another(seed):
     assert early.state.log_evidence == pytest.approx(late.state.log_evidence, abs=1e-3)
 
 
+def test_ard_whose_evidence_is_known_to_nats_only_has_not_converged():
+    # Columns that differ in the last digits only, and a target that needs these differences.
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((3, 1)) + 1e-12 * rng.standard_normal((3, 40))
+    y = 1e6 * rng.standard_normal(3)
+    solver = GroupARD(np.arange(40), 1e12, 0.1, learn_noise=False)
+    result = run(solver, DenseDesign(X), y, max_iter=500)
+    assert result.state.marginals.rounding > 1.0
+    assert result.stop_reason == "stalled"
+
+
 def test_ard_with_an_intercept_is_shift_invariant():
     X, y, group_of, _, _ = signal(1)
     states = []

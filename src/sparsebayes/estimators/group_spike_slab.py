@@ -24,9 +24,10 @@ from ..problem import Problem
 from ..solvers.group.clusters import find_clusters, group_correlation
 from ..solvers.group.credible_sets import credible_sets, select
 from ..solvers.group.enumeration import Enumeration, enumerate_undecided_groups
-from ..solvers.group.ep import LEARNABLE, GroupEP, has_digits, log_likelihood_constant
+from ..solvers.group.ep import LEARNABLE, GroupEP, log_likelihood_constant
 from ..solvers.group.gibbs import GroupGibbs, draws_posterior, inclusion_series
 from ..solvers.group.hyperprior import Hyperprior
+from ..solvers.group.marginals import has_digits
 from ..solvers.group.models import Models
 from ..solvers.group.noise_runs import NoiseRun, has_noise_runs, noise_runs
 from ..solvers.group.row_form import RowForm
@@ -598,7 +599,11 @@ class GroupSpikeSlabRegressor(GroupSelectorMixin, GroupRegressor):
         """Return the fit of the best run of EP."""
         best, state = runs.best, runs.best.state
         enumerated = self._enumerate(problem, runs, solver)
-        weighed_all = enumerated.exact and not solver.learn and has_digits(state)
+        digits = has_digits(max(state.marginals.rounding, enumerated.rounding))
+        if best.result.converged and not digits:
+            best = replace(best, result=replace(best.result, stop_reason=StopReason.STALLED))
+            runs = replace(runs, best=best)
+        weighed_all = enumerated.exact and not solver.learn and digits
         if screened is not None:
             enumerated = _with_groups_outside(enumerated, screened)
         function = None

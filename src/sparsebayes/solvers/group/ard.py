@@ -40,7 +40,7 @@ from ..ascent import uphill_steps
 from ..run import StopReason
 from .ard_maximum import best_factors, derivatives
 from .column_form import ColumnForm
-from .marginals import Form, Marginals
+from .marginals import Form, Marginals, has_digits
 from .row_form import RowForm
 
 _FASTER = 1.2  # growth of the reach with every step that raised the evidence
@@ -165,8 +165,9 @@ class GroupARD:
 
     def done(self, state: State) -> StopReason | None:
         """When a step of second order no longer raises the evidence."""
-        at_rest = state.is_near and state.gain <= _STILL * self.tol
-        return StopReason.CONVERGED if at_rest else None
+        if not state.is_near or state.gain > _STILL * self.tol:
+            return None
+        return StopReason.CONVERGED if has_digits(state.marginals.rounding) else StopReason.STALLED
 
     def _second_order(self, state: State, used: np.ndarray, design: Design) -> State:
         """Return the state after far moves of single groups and a Newton step of all others."""
@@ -182,9 +183,9 @@ class GroupARD:
             lam[groups] *= np.exp(step[: len(groups)])
             if moves_noise:
                 sigma2 = max(sigma2 * float(np.exp(step[-1])), self.smallest_noise)
-            trial = _state(now.form, now.blocks, lam, sigma2, design)
-            if trial.log_evidence > now.log_evidence + _STILL * self.tol:
-                now = trial
+            higher = _higher(now, lam, sigma2, design, _STILL * self.tol)
+            if higher is not None:
+                now = higher
                 break
         return replace(now, gain=now.log_evidence - state.log_evidence, is_near=True)
 
@@ -198,9 +199,9 @@ class GroupARD:
         best_alone = (gain == np.max(gain)) & (gain > 0.0)
         for moves in (gain > 0.0, best_alone) if np.any(best_alone) else ():
             lam = state.lam * np.where(moves, factor, 1.0)
-            trial = _state(state.form, state.blocks, lam, state.sigma2, design)
-            if trial.log_evidence > state.log_evidence:
-                return trial
+            higher = _higher(state, lam, state.sigma2, design, 0.0)
+            if higher is not None:
+                return higher
         return state
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
@@ -226,6 +227,17 @@ def _promise(ratio: np.ndarray, used: np.ndarray, blocks: ColumnBlocks) -> float
     size = blocks.per_group([np.full(len(b.owner), float(b.size)) for b in blocks.buckets])
     grows = size * (ratio - 1.0 - np.log(ratio))
     return 0.5 * float(np.max(np.where(ratio > 1.0, grows, used * (1.0 - ratio))))
+
+
+def _higher(
+    state: State, lam: np.ndarray, sigma2: float, design: Design, least: float
+) -> State | None:
+    """Return the state at these variances if its evidence is higher by more than `least`."""
+    try:
+        trial = _state(state.form, state.blocks, lam, sigma2, design)
+    except np.linalg.LinAlgError:  # a variance beyond double precision
+        return None
+    return trial if trial.log_evidence > state.log_evidence + least else None
 
 
 def _state(

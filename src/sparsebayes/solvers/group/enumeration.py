@@ -94,6 +94,8 @@ class Enumeration:
         Whether all models of all groups were weighed, so that nothing depends on EP.
     unsettled : float
         Weight of the noise variances at which EP has not settled.
+    rounding : float
+        Rounding error of the log weights of models: of r'Sigma_z r, which is at most z'z.
     """
 
     inclusion: np.ndarray
@@ -102,6 +104,7 @@ class Enumeration:
     models: list[Models]
     exact: bool = False
     unsettled: float = 0.0
+    rounding: float = 0.0
 
 
 def enumerate_undecided_groups(
@@ -162,7 +165,8 @@ def enumerate_undecided_groups(
     models = [average.models, *_cluster_models(sites, weighed.groups)]
     exact = models_at_mode.are_all and models_at_mode.chosen.shape[1] == ep.n_free
     inclusion = np.minimum(average.inclusion, 1.0)  # a sum of weights may be one and a last digit
-    return Enumeration(inclusion, variance, posterior, models, exact, average.unsettled)
+    rounding = float(np.finfo(float).eps * np.sum(weighed.likelihood.z**2))
+    return Enumeration(inclusion, variance, posterior, models, exact, average.unsettled, rounding)
 
 
 class _Approximation(NamedTuple):

@@ -72,7 +72,7 @@ from ..run import StopReason
 from .column_form import ColumnForm
 from .hyperprior import Hyperprior
 from .learning import SITES_DEPTH, Learning
-from .marginals import Form, Marginals
+from .marginals import Form, Marginals, has_digits
 from .mixing import Mixing
 from .row_form import RowForm
 from .sites import SpikeSlabSites, log_odds_of
@@ -80,7 +80,6 @@ from .sites import SpikeSlabSites, log_odds_of
 LEARNABLE = ("inclusion_prior", "slab_variance", "noise_variance")
 _FOCUS_SHARE, _FOCUS_STEPS = 0.02, 6  # see GroupEP._focus
 _DIVERGENT = 1e4  # times the signal: a site beyond that diverges
-_UNCERTAIN = 1.0  # nats of rounding errors, from which on models cannot be compared
 _ROUGH_TOL = 1e-5  # tol down to which single precision is used where it is safe
 
 
@@ -316,7 +315,8 @@ class GroupEP:
         """Converged when the sites have, and the hyperparameters with them."""
         settled = state.sites.at_rest(state.change, self.tol) and state.learning.done
         if settled and not state.cooling and np.isfinite(state.log_evidence):
-            return StopReason.CONVERGED if has_digits(state) else StopReason.STALLED
+            rounding = state.marginals.rounding
+            return StopReason.CONVERGED if has_digits(rounding) else StopReason.STALLED
         return StopReason.CYCLING if state.learning.cycling else None
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
@@ -394,11 +394,6 @@ def largest_site(signal: float) -> float:
     and on 75 problems with much and little noise no site exceeded six times of it.
     """
     return _DIVERGENT * (1.0 + signal)
-
-
-def has_digits(state: State) -> bool:
-    """Return whether rounding errors leave the log evidence of models right to a nat."""
-    return state.marginals.rounding < _UNCERTAIN
 
 
 def log_evidence(state: State) -> float:

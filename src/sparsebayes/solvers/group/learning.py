@@ -14,7 +14,8 @@ evidence by less than 10 tol nats, at sites that are at rest also without mixing
 a geometric series for each of h, whose ratio is the factor by which its f has shrunk in a step (a
 mixed step counts as several). On a flat ridge one step gains nearly nothing and f hardly shrinks,
 but all steps together do matter. After a large step there is no prediction: f of one hyperparameter
-has changed because another one has moved.
+has changed because another one has moved. Sites that have settled for a step are not yet at their
+fixed point, where f may be another one. So the end is confirmed there, within tol.
 
 Sites that do not settle in a round of `PATIENCE` steps begin the next round with stronger damping,
 and every other round with mixing from the start. In the first `_TRIES` such rounds an EM step moves
@@ -83,6 +84,7 @@ class Learning:
     _longest: float = _LONGEST  # length that a mixed step may have now
     _last: tuple[np.ndarray, float] | None = None  # f of the last step, and its length in EM steps
     _former: _Mixed | None = None
+    _is_confirmed: bool = False  # that the end is one at sites within tol of their fixed point
 
     def mix(self, change: float) -> bool:
         """Return whether to mix steps of the sites: near a fixed point, or when they are stuck."""
@@ -94,13 +96,19 @@ class Learning:
 
     @property
     def _small_change(self) -> float:
+        if self._may_end:
+            return self.tol
         return max(_FINEST * self.tol, _SETTLED * min(1.0, self.last_step_norm))
+
+    @property
+    def _may_end(self) -> bool:
+        remaining = min(self.last_step_norm, self.predicted_total_gain)
+        return self.sites_at_rest and remaining <= 10.0 * self.tol
 
     @property
     def done(self) -> bool:
         """True when there is nothing more to learn."""
-        remaining = min(self.last_step_norm, self.predicted_total_gain)
-        return not self.names or (self.sites_at_rest and remaining <= 10.0 * self.tol)
+        return not self.names or self._is_confirmed
 
     @property
     def cycling(self) -> bool:
@@ -142,7 +150,7 @@ class Learning:
         self.steps_since_update = 0
         if not settled:
             self.rounds_without_progress += 1
-            self.sites_at_rest = False
+            self.sites_at_rest = self._is_confirmed = False
             self.damping_scale *= 0.7
             if self._former is not None:
                 self._take_back(sites, put)
@@ -164,6 +172,9 @@ class Learning:
         gain = np.abs(gradient * f)
         self.predicted_gain = float(gain.sum())
         self.predicted_total_gain = self._predict_total(f, gain)
+        self._is_confirmed = self._may_end and change <= self.tol
+        if self._is_confirmed:
+            return False
         if self.last_step_norm > _NEAR:
             self._em_step(put, h, f)
             return True

@@ -29,7 +29,13 @@ from ...posterior import Covariance
 if TYPE_CHECKING:
     from .sites import SpikeSlabSites
 
+_UNCERTAIN = 1.0  # nats of rounding errors, from which on models cannot be compared
 Blocks = slice | np.ndarray | list[int]  # which blocks of a bucket
+
+
+def has_digits(rounding: float) -> bool:
+    """Return whether such rounding errors leave the log evidence of models right to a nat."""
+    return rounding < _UNCERTAIN
 
 
 @dataclass
