@@ -71,6 +71,9 @@ def test_one_row_in_a_hundred_may_be_an_outlier_and_each_target_counts():
     (note,) = outlier_notes("model", errors_of(errors))
     assert "3 of the rows have 90% of the squared errors" in note.message
     assert outlier_notes("model", errors_of(errors[:200])) == ()
+    errors[7, 1] = 300.0  # as few rows as have most of the errors
+    (note,) = outlier_notes("model", errors_of(errors))
+    assert "One row has 98% of the squared errors" in note.message
     count = np.ones(300)
     count[[5, 6, 7]] = 0.0  # rows of no weight
     assert outlier_notes("model", errors_of(errors, count)) == ()

@@ -37,13 +37,8 @@ class OutsideRange(UserWarning):
         values: tuple[float, float, float],
         risk: str,
     ) -> None:
-        value, low, high = values
         verb = "is" if rows.startswith("1 of") else "are"
-        super().__init__(
-            f"{rows} rows {verb} outside the range of the training rows. The first is row {row}, "
-            f"which has {value:.6g} for {name} ({low:.6g} to {high:.6g} in training). The model "
-            f"extrapolates there, and {risk}."
-        )
+        super().__init__(self._sentence(f"{rows} rows {verb}", row, name, values, risk))
         self.rows, self.row, self.column = rows, row, column
         self.values, self.risk = values, risk
 
@@ -51,7 +46,33 @@ class OutsideRange(UserWarning):
         """Return the warning about an input of this name, which had been standardised."""
         value, low, high = (mean + scale * x for x in self.values)
         values = (value, low, high)
-        return OutsideRange(self.rows, self.row, self.column, repr(name), values, self.risk)
+        return type(self)(self.rows, self.row, self.column, repr(name), values, self.risk)
+
+    @staticmethod
+    def _sentence(
+        rows_are: str, row: int, name: str, values: tuple[float, float, float], risk: str
+    ) -> str:
+        value, low, high = values
+        return (
+            f"{rows_are} outside the range of the training rows. The first is row {row}, "
+            f"which has {value:.6g} for {name} ({low:.6g} to {high:.6g} in training). The model "
+            f"extrapolates there, and {risk}."
+        )
+
+
+class InsideGap(OutsideRange):
+    """New rows that lie in a gap between the training rows; `values` has the ends of the gap."""
+
+    @staticmethod
+    def _sentence(
+        rows_are: str, row: int, name: str, values: tuple[float, float, float], risk: str
+    ) -> str:
+        value, low, high = values
+        return (
+            f"{rows_are} in a gap between the training rows. The first is row {row}, which has "
+            f"{value:.6g} for {name} (no training row is between {low:.6g} and {high:.6g}). The "
+            f"model interpolates over the gap, and {risk}."
+        )
 
 
 class NewValues(UserWarning):

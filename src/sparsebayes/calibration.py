@@ -134,15 +134,17 @@ def outlier_notes(name: str, loo: LooPredictions) -> tuple[Note, ...]:
     with np.errstate(all="ignore"):  # a share that is no number is not large
         errors = loo.gap / positive_root(loo.noise_variance)
         squares = count * np.square(errors.reshape(y.shape)).T  # one row for each target
-        few = max(1, int(_FEW * len(y)))
-        order = np.argsort(squares, axis=1)[:, ::-1][:, :few]
+        most = max(1, int(_FEW * len(y)))
+        order = np.argsort(squares, axis=1)[:, ::-1][:, :most]
         total = np.sum(squares, axis=1)
-        shares = np.sum(np.take_along_axis(squares, order, axis=1), axis=1) / total
-    shares = np.where(total > _MOSTLY_NOISE * np.sum(count), shares, 0.0)
-    target = int(np.argmax(shares))
-    share = float(shares[target])
-    if not share > _MOST_OF_ERROR:
+        largest = np.take_along_axis(squares, order, axis=1)
+        shares = np.cumsum(largest, axis=1) / total[:, None]
+    shares = np.where(total[:, None] > _MOSTLY_NOISE * np.sum(count), shares, 0.0)
+    target = int(np.argmax(shares[:, -1]))
+    if not shares[target, -1] > _MOST_OF_ERROR:
         return ()
+    few = 1 + int(np.argmax(shares[target] > _MOST_OF_ERROR))
+    share = float(shares[target, few - 1])
     rows = "One row has" if few == 1 else f"{few} of the rows have"
     without = np.sqrt(1.0 - share)  # error of all other rows, over the standard deviations
     times = f"{1.0 / without:.2g}" if without > _NO_ERROR else f"more than {1.0 / _NO_ERROR:.0f}"
@@ -439,7 +441,7 @@ class NewRows:
         if input_range is not None:
             box = Box(input_range.low, input_range.high).widened(X)
             # New inputs have judged the errors, and their values are not stored.
-            input_range = replace(input_range, low=box.low, high=box.high, effects=(), joint=None)
+            input_range = InputRange(box.low, box.high, input_range.margin)
         return beyond, input_range
 
     def calibrate(self, fit: Fit, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> Fit:

@@ -37,6 +37,7 @@ _MOST_ROWS = 4096  # rows of a block of predictions
 # and the length scale of normal scores at which an input does not matter.
 _MARGIN, _LONGEST_SCORE = 0.5, 10.0
 _SHARE = 0.1  # share of the range beyond it from which models extrapolate
+_SHARE_INSIDE = 0.15  # share of the range between a row in a gap and each of its ends
 
 
 class Predictor(Protocol):
@@ -411,6 +412,54 @@ def _length_scales(kernel: KernelChoice) -> np.ndarray | None:
 
 
 @dataclass(frozen=True, eq=False)
+class Gaps:
+    """Wide gaps between the values of an input in the training rows.
+
+    There is one between a single row at the end of the range and the others, for instance. A new
+    row is in a gap if it is further from both ends than the margin of the input, and than 15 % of
+    the range.
+
+    Attributes
+    ----------
+    columns : array of int of shape (n_gaps,)
+        The input of each gap.
+    low, high : arrays of shape (n_gaps,)
+        The values of training rows at its ends.
+    margin : array of shape (n_gaps,)
+        How far from the ends a row in the gap is.
+    """
+
+    columns: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    margin: np.ndarray
+
+    @classmethod
+    def from_rows(cls, X: np.ndarray, margin: np.ndarray) -> Gaps | None:
+        """Return the gaps between rows X, of inputs with these margins; None without."""
+        found = []
+        for j in np.flatnonzero(np.isfinite(margin)):
+            values = np.unique(X[:, j])
+            least = max(float(margin[j]), _SHARE_INSIDE * float(values[-1] - values[0]))
+            below = np.flatnonzero(np.diff(values) > 2.0 * least)
+            found += [(j, values[k], values[k + 1], least) for k in below]
+        if not found:
+            return None
+        columns, *ends = (np.array(part) for part in zip(*found, strict=True))
+        return cls(columns, *ends)
+
+    def find(self, X: np.ndarray) -> tuple[int, int, int, float, float] | None:
+        """Return the first row of X in a gap, its input, the number of rows, and the ends."""
+        values = X[:, self.columns]
+        inside = (values > self.low + self.margin) & (values < self.high - self.margin)
+        if not inside.any():
+            return None
+        row, gap = np.argwhere(inside)[0]
+        n_rows, j = int(np.sum(np.any(inside, axis=1))), int(self.columns[gap])
+        return int(row), j, n_rows, float(self.low[gap]), float(self.high[gap])
+
+
+@dataclass(frozen=True, eq=False)
 class InputRange:
     """The range of the training rows, to recognise rows at which a model extrapolates.
 
@@ -428,6 +477,8 @@ class InputRange:
         Effects of the values of an input, which are unknown for other values.
     joint : JointRange, optional
         The range of all inputs together; None where it is not known.
+    gaps : Gaps, optional
+        Wide gaps inside the range; None where there are none.
     """
 
     low: np.ndarray
@@ -435,6 +486,7 @@ class InputRange:
     margin: np.ndarray
     effects: tuple[SharedEffect, ...] = ()
     joint: JointRange | None = None
+    gaps: Gaps | None = None
 
     @classmethod
     def from_rows(
@@ -447,7 +499,8 @@ class InputRange:
         low, high = np.min(X, axis=0), np.max(X, axis=0)
         margin = np.full(X.shape[1], np.inf)
         length = _length_scales(kernel)
-        if kernel.family is None or is_option(kernel.family, "linear"):
+        is_linear = kernel.family is None or is_option(kernel.family, "linear")
+        if is_linear:
             margin[columns] = _SHARE * (high - low)[columns]
         elif length is None:
             margin = _SHARE * (high - low)
@@ -462,7 +515,9 @@ class InputRange:
                 matters = scores < _LONGEST_SCORE
                 limit = np.where(matters, (high - low)[inputs], np.inf)
                 margin[inputs] = np.minimum(margin[inputs], limit)
-        return cls(low, high, margin)
+        if is_linear:
+            return cls(low, high, margin)
+        return cls(low, high, margin, gaps=Gaps.from_rows(X, margin))
 
     @cached_property
     def _limits(self) -> tuple[np.ndarray, np.ndarray]:
@@ -479,6 +534,13 @@ class InputRange:
         outside = (X < low) | (X > high)
         row, column = np.argwhere(outside)[0]
         return int(row), int(column), int(np.sum(np.any(outside, axis=1)))
+
+    def rows_in_gaps(self, X: np.ndarray) -> tuple[int, int, int, float, float] | None:
+        """Return a row in a gap, its input there, the number of such rows, and the ends of the gap.
+
+        The result is None if there are no such rows.
+        """
+        return None if self.gaps is None else self.gaps.find(X)
 
     def rows_unlike(self, X: np.ndarray) -> Unlike | None:
         """Return a row whose inputs are inside, but combined as in no training row; None without.

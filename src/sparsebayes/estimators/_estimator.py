@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
 
 from .._array import RandomState
-from .._warn import NewCombination, NewValues, OutsideRange
+from .._warn import InsideGap, NewCombination, NewValues, OutsideRange
 from ..callbacks import Budget, Reporter
 from ..data import is_list_of_arrays
 from ..designs import Design
@@ -323,7 +323,7 @@ def dense_rows(model: SparseEstimator, X: Any, rows: Any = slice(None)) -> Any:
 
 
 def warn_outside(model: SparseEstimator, X: Any) -> None:
-    """Warn of rows whose inputs are outside the range, or the values, of the training rows."""
+    """Warn of rows whose inputs are unlike those of the training rows."""
     input_range = model._fitted.input_range
     if input_range is None or issparse(X):
         return
@@ -338,12 +338,16 @@ def warn_outside(model: SparseEstimator, X: Any) -> None:
         row, j, value, expected, n_rows = unlike
         rows, both = f"{n_rows} of {len(X)}", (value, expected)
         warn(NewCombination(rows, row, j, _input_name(model, j), both, risk))
+    in_gap = input_range.rows_in_gaps(X)
+    if in_gap is not None:
+        row, j, n_rows, *ends = in_gap
+        values = (X[row, j], *ends)
+        warn(InsideGap(f"{n_rows} of {len(X)}", row, j, _input_name(model, j), values, risk))
     position = input_range.rows_outside(X)
-    if position is None:
-        return
-    row, j, n_rows = position
-    values = (X[row, j], input_range.low[j], input_range.high[j])
-    warn(OutsideRange(f"{n_rows} of {len(X)}", row, j, _input_name(model, j), values, risk))
+    if position is not None:
+        row, j, n_rows = position
+        values = (X[row, j], input_range.low[j], input_range.high[j])
+        warn(OutsideRange(f"{n_rows} of {len(X)}", row, j, _input_name(model, j), values, risk))
 
 
 def _input_name(model: SparseEstimator, column: int) -> str:

@@ -1,0 +1,95 @@
+"""Rows in a gap between the training rows."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import sparsebayes as sb
+from sparsebayes._warn import InsideGap
+from sparsebayes.kernels import KernelChoice
+from sparsebayes.predict import Gaps, InputRange
+
+
+def gap_warnings(predict, X):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        predict(X)
+    return [entry.message for entry in caught if entry.category is InsideGap]
+
+
+def with_lone_row(rng, n=200):
+    """Return rows below zero in the first input, but for one at 2."""
+    X = np.column_stack([rng.uniform(-2.0, 0.0, n), rng.uniform(-2.0, 2.0, n)])
+    X[3, 0] = 2.0
+    return X
+
+
+def test_a_row_in_a_gap_is_far_from_both_ends():
+    X = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 10.0])[:, None]
+    gaps = Gaps.from_rows(X, np.array([0.5]))  # 15 % of the range is more: 1.5
+    new = np.array([2.5, 5.4, 5.6, 8.4, 8.6, 20.0])[:, None]
+    assert gaps.find(new) == (2, 0, 2, 4.0, 10.0)
+    assert gaps.find(new[[0, 1, 4, 5]]) is None
+    assert Gaps.from_rows(X, np.array([2.9])).find(new[[2, 3]]) is None
+    assert Gaps.from_rows(X, np.array([3.1])) is None
+    assert Gaps.from_rows(X, np.array([np.inf])) is None
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        sb.OrthogonalLeastSquaresRegressor(),
+        sb.BackfittingRegressor("rbf"),
+        sb.RVMRegressor("rbf", gamma=0.5),
+        sb.SparseGPRegressor(),
+        sb.RVMClassifier(),
+    ],
+)
+def test_rows_between_a_lone_row_and_the_others_are_warned_of(model):
+    rng = np.random.default_rng(0)
+    X = with_lone_row(rng)
+    y = np.sin(2.0 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(200)
+    is_classifier = hasattr(model, "predict_proba")
+    model.fit(X, (y > 0.0).astype(int) if is_classifier else y)
+    predict = model.predict_proba if is_classifier else model.predict
+    new = np.column_stack([rng.uniform(-2.0, 0.0, 300), rng.uniform(-2.0, 2.0, 300)])
+    assert gap_warnings(predict, new) == []
+    new[17, 0] = 1.0
+    (message,) = gap_warnings(predict, new)
+    assert str(message).startswith("1 of 300 rows is in a gap between the training rows.")
+    assert (message.row, message.column) == (17, 0)
+    assert message.values == (1.0, np.sort(X[:, 0])[-2], 2.0)
+
+
+def test_a_linear_function_may_cross_a_gap():
+    rng = np.random.default_rng(1)
+    X = with_lone_row(rng)
+    model = sb.BackfittingRegressor().fit(X, X @ [1.0, 2.0] + 0.1 * rng.standard_normal(200))
+    assert gap_warnings(model.predict, np.array([[1.0, 0.0]])) == []
+    linear = KernelChoice(family="linear", gamma=1.0)
+    assert InputRange.from_rows(X, linear, np.arange(2)).gaps is None
+
+
+def test_a_table_names_the_column_of_a_gap_in_its_units():
+    rng = np.random.default_rng(2)
+    frame = pd.DataFrame({"age": rng.integers(20, 40, 150).astype(float)})
+    frame["dose"] = rng.uniform(0.0, 1.0, 150)
+    frame.loc[5, "age"] = 90.0
+    y = np.sin(frame["age"] / 5.0) + frame["dose"] + 0.1 * rng.standard_normal(150)
+    model = sb.table_model(model="gaussian-process").fit(frame, y)
+    new = pd.DataFrame({"age": [30.0, 65.0], "dose": [0.5, 0.5]})
+    (message,) = gap_warnings(model.predict, new)
+    assert "row 1, which has 65 for 'age' (no training row is between 39 and 90)" in str(message)
+
+
+def test_further_rows_of_partial_fit_end_the_gaps():
+    rng = np.random.default_rng(3)
+    X = with_lone_row(rng)
+    y = np.sin(2.0 * X[:, 0]) + 0.1 * rng.standard_normal(200)
+    model = sb.RVMRegressor("rbf", gamma=0.5).fit(X, y)
+    new = np.array([[1.0, 0.0]])
+    assert len(gap_warnings(model.predict, new)) == 1
+    model.partial_fit(rng.uniform(-2.0, 2.0, (50, 2)), rng.standard_normal(50))
+    assert gap_warnings(model.predict, new) == []
