@@ -38,6 +38,8 @@ ProcessKind = Literal["", "exact", "local"]
 # distances: a kernel of one width does not depend on them.
 _INVISIBLE = 0.01
 _SPREAD_ROWS = 10_000  # rows from which the spread of the inputs is measured
+_APART = 0.01  # correlation of a row with the nearest other one: functions do not overlap
+_APART_ROWS, _MOST_ROWS = 200, 20_000  # rows that are compared, with so many
 
 
 def is_option(value: object, *options: str) -> bool:
@@ -216,7 +218,10 @@ def choose_kernel(
     automatic = is_option(spec.family, "auto")
     if not learns_widths(gamma):
         if not automatic:
-            return spec.fixed(resolve_gamma(gamma, X, weight, kernel=spec.family))
+            choice = spec.fixed(resolve_gamma(gamma, X, weight, kernel=spec.family))
+            if spec.stationary:
+                _warn_of_narrow_functions(choice, X)
+            return choice
         from .widths import choose_family
 
         gamma = resolve_gamma(gamma, X, weight)
@@ -307,6 +312,24 @@ def _best_choice(
     assert best.search is not None
     best.search["loo_score"][:] = scores
     return best
+
+
+def _warn_of_narrow_functions(choice: KernelChoice, X: np.ndarray) -> None:
+    """Warn of a width so small that the functions of different rows do not overlap."""
+    if not 1 < len(X) <= _MOST_ROWS:
+        return
+    assert choice.kernel is not None
+    part = X[:: -(-len(X) // _APART_ROWS)]
+    K = np.asarray(choice.kernel.bind(part)(X))
+    K[K > 1.0 - _APART] = 0.0  # the row itself, and its copies
+    nearest = float(np.median(np.max(K, axis=0)))
+    if nearest < _APART:
+        gamma = f"gamma={choice.gamma:g}" if np.ndim(choice.gamma) == 0 else "gamma"
+        warn(
+            f"{gamma} is so large that the kernel functions of different rows do not overlap: the "
+            f"correlation of a row with the nearest other one is {nearest:.1g} in the median. The "
+            "model knows nothing about new rows. Use a smaller gamma, or learn it (gamma='auto')."
+        )
 
 
 def _warn_of_scales(spec: KernelSpec, X: np.ndarray, names: Sequence[str] | None) -> None:
