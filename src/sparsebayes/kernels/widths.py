@@ -735,8 +735,10 @@ class _Search:
         q, k, n_lengths = data.T.shape[1], int(tie[-1]) + 1, len(inputs)
         first = np.unique(tie, return_index=True)[1]
         reach = data.reach(family)[first[:n_lengths]]
-        merged = np.zeros((len(tie) + 2 * q, k + 2 * q))
-        merged[np.arange(len(merged)), np.append(tie, k + np.arange(2 * q))] = 1.0
+        merged = None  # no lengths are tied; the products would be cubic in their number
+        if not np.array_equal(tie, np.arange(k)):
+            merged = np.zeros((len(tie) + 2 * q, k + 2 * q))
+            merged[np.arange(len(merged)), np.append(tie, k + np.arange(2 * q))] = 1.0
 
         def parts(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             return theta[:k][tie], theta[k : k + q], theta[k + q :]
@@ -761,8 +763,9 @@ class _Search:
             value, gradient, information = evidence(*parts(theta))
             more, pull, curvature = prior(theta)
             say(value + more)
-            information = merged.T @ information @ merged + np.diag(curvature)
-            return value + more, merged.T @ gradient + pull, information
+            if merged is not None:
+                gradient, information = merged.T @ gradient, merged.T @ information @ merged
+            return value + more, gradient + pull, information + np.diag(curvature)
 
         def height(theta: np.ndarray) -> float:
             value = evidence.value(*parts(theta)) + prior(theta)[0]
