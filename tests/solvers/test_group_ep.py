@@ -425,6 +425,19 @@ def test_what_is_learnt_at_sites_that_have_not_settled_is_no_end():
     assert step(0.0, 0.0)
 
 
+def test_sites_that_do_not_converge_leave_hyperparameters_at_rest_alone():
+    learning, h = Learning(("slab_variance",), 1e-4), np.ones(1)
+    sites = SimpleNamespace(
+        parameters=list, restore=lambda former: None, at_rest=lambda change, tol: False
+    )
+    put, none = [], np.zeros(1)
+    for _ in range(1100):  # powers of two overflow
+        learning.steps_since_update = PATIENCE
+        learning.step(0.0, sites, lambda: (h, none, none), put.append, lambda: 0.0)
+    assert not learning.done
+    np.testing.assert_array_equal(put, np.ones((1100, 1)))
+
+
 def test_an_end_of_learning_is_confirmed_where_the_sites_end():
     # The sites settle for a step and go on for a while, and at their end f is another one.
     learning, h = Learning(("slab_variance",), 1e-4), np.zeros(1)

@@ -180,7 +180,7 @@ class Learning:
             return True
         step = f + self._mixing.correction(h, f, f, 1.0)
         # Downhill: f grows on the way, and mixing would turn back to where it was smaller.
-        self._stride = 1.0 if step @ f > 0.0 else 2.0 * self._stride
+        self._stride = 1.0 if step @ f > 0.0 else min(2.0 * self._stride, _STRETCH)
         if self._stride > 1.0:
             step = self._stride * f
         longest = max(self.last_step_norm, min(_STRETCH * self.last_step_norm, self._longest))
