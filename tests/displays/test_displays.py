@@ -1,3 +1,5 @@
+import warnings
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -6,6 +8,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from sparsebayes import RVMClassifier, RVMRegressor
+from sparsebayes._warn import OutsideRange
 from sparsebayes.displays import (
     CalibrationDisplay,
     EvidencePathDisplay,
@@ -55,6 +58,17 @@ def test_what_cannot_be_shown_is_a_sentence(fitted):
     other.history_ = {}
     with pytest.raises(ValueError, match="no evidence path to plot"):
         EvidencePathDisplay.from_estimator(other)
+
+
+def test_the_grid_of_a_prediction_crosses_gaps_without_a_warning():
+    rng = np.random.default_rng(0)
+    X = np.r_[rng.uniform(0.0, 1.0, 40), rng.uniform(3.0, 4.0, 40)][:, None]
+    model = RVMRegressor("rbf", gamma=5.0).fit(X, np.sin(3.0 * X[:, 0]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        PredictionDisplay.from_estimator(model, X)
+    with pytest.warns(OutsideRange, match="in a gap"):
+        model.predict([[2.0]])
 
 
 def test_calibration_shows_where_targets_fall_in_their_distributions():

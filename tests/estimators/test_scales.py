@@ -145,5 +145,6 @@ def test_copies_of_rows_do_not_hide_that_functions_do_not_overlap():
     y = np.random.default_rng(1).standard_normal(60)
     assert len(narrow(sb.RVMRegressor("rbf", gamma=10.0), X, y)) == 1
     assert narrow(sb.RVMRegressor("rbf", gamma=1.0), X, y) == []
+    assert narrow(sb.RVMRegressor("rbf", gamma=1e-8), X, y) == []
     per_input = sb.RVMRegressor("rbf", gamma=np.array([10.0]))
     assert narrow(per_input, X, y)[0].startswith("gamma is so large")

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import binom
 
+from .._warn import OutsideRange
 from ._axes import WIDTH_95, SingleDisplay, new_axes, rows_like
 
 if TYPE_CHECKING:
@@ -94,8 +95,8 @@ class PredictionDisplay(SingleDisplay):
             )
         margin = 0.1 * np.ptp(values)
         grid = np.linspace(values.min() - margin, values.max() + margin, n_grid)
-        with warnings.catch_warnings():  # the grid goes beyond the training rows on purpose
-            warnings.filterwarnings("ignore", ".*outside the range of the training rows")
+        with warnings.catch_warnings():  # the grid goes beyond and between the training rows
+            warnings.simplefilter("ignore", OutsideRange)
             mean, std = estimator.predict(rows_like(grid[:, None], X), return_std=True)
         vectors = getattr(estimator, "relevance_vectors_", None)
         return cls(

@@ -183,8 +183,7 @@ def whole_fit(method: Callable[..., Any]) -> Callable[..., Any]:
             threads = few_blas_threads(_BESIDE_DEVICE)
         # Workers of a fit in several processes get Ctrl-C as well, and end in their own way.
         alone = vars(self).get("n_jobs") in (None, 1) and vars(self).get("client") is None
-        verbose = self.get_params(deep=False).get("verbose")
-        pulse = PULSE.beat(type(self).__name__) if verbose else nullcontext()
+        pulse = PULSE.beat(type(self).__name__) if getattr(self, "verbose", 0) else nullcontext()
         with INTERRUPT.listen() if alone else nullcontext(), pulse:
             with config_context(array_api_dispatch=False), threads:
                 fit_copy(copy, *arrays, **named)

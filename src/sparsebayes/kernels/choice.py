@@ -316,12 +316,13 @@ def _best_choice(
 
 def _warn_of_narrow_functions(choice: KernelChoice, X: np.ndarray) -> None:
     """Warn of a width so small that the functions of different rows do not overlap."""
-    if not 1 < len(X) <= _MOST_ROWS:
+    distinct = np.unique(X, axis=0) if len(X) <= _MOST_ROWS else X[:1]
+    if len(distinct) < 2:
         return
     assert choice.kernel is not None
-    part = X[:: -(-len(X) // _APART_ROWS)]
-    K = np.asarray(choice.kernel.bind(part)(X))
-    K[K > 1.0 - _APART] = 0.0  # the row itself, and its copies
+    some = np.arange(0, len(distinct), -(-len(distinct) // _APART_ROWS))
+    K = np.array(choice.kernel.bind(distinct[some])(distinct))
+    K[some, np.arange(len(some))] = 0.0  # the row itself
     nearest = float(np.median(np.max(K, axis=0)))
     if nearest < _APART:
         gamma = f"gamma={choice.gamma:g}" if np.ndim(choice.gamma) == 0 else "gamma"
