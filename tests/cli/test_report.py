@@ -79,6 +79,22 @@ def test_the_report_of_numbers_has_all_parts(numbers):
     )
 
 
+def test_rows_that_the_report_makes_are_not_warned_of(tmp_path, capsys):
+    # Permuted columns break the correlation, and effects are drawn between the values of subjects.
+    rng = np.random.default_rng(0)
+    a, subject = rng.uniform(0, 1000, 160), np.arange(160) % 16
+    frame = pd.DataFrame({"metres": a, "feet": 3.28 * a + rng.normal(0, 20, 160)})
+    frame["batch"] = rng.uniform(0, 1, 16)[subject]
+    frame["y"] = a / 300 + rng.standard_normal(16)[subject]
+    frame["y"] += 0.1 * rng.standard_normal(160)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    options = ["fit", "--target", "y", "--output", str(tmp_path / "m.skops")]
+    _page(tmp_path / "t.csv", "r.html", *options)
+    shown = capsys.readouterr().err
+    assert "rows have" not in shown
+    assert "rows are" not in shown
+
+
 def test_a_log_target_is_reported_in_its_own_units(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.uniform(-3, 3, 80)

@@ -8,6 +8,9 @@ from __future__ import annotations
 import io
 import platform
 import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from importlib.metadata import version
 from importlib.resources import files
@@ -19,6 +22,7 @@ from scipy.stats import norm
 
 from .. import __version__
 from .._files import write_whole
+from .._warn import NewCombination, NewValues, OutsideRange
 from ..displays._inputs import FEW_VALUES, effect_grid
 from ..models import CLASSES, REGRESSION, choices
 from .comparison import TOO_LITTLE, Fold, Score, best, cells, codes_of, head, rounded
@@ -66,13 +70,15 @@ def write_table_report(
         split = f"{len(folds)} folds: each row is predicted by a model fitted without it"
     else:
         split = f"{len(folds[0][0]):,} rows for training, {len(folds[0][1]):,} held out"
-    importance = _importance(model, data)
-    main = list(importance)[:_MOST_INPUTS]
+    with _without_warnings_of_made_rows():
+        importance = _importance(model, data)
+        main = list(importance)[:_MOST_INPUTS]
+        effects = _effects(model, data, main)
     sections = [
         _scores_section(scores, data.task),
         *(_class_sections if data.task == CLASSES else _number_sections)(shown.held_out, data),
         _relevance(model, importance),
-        _effects(model, data, main),
+        effects,
         _terms(model, data, main),
         _path(model.final_),
         _members(model),
@@ -309,6 +315,15 @@ def _class_sections(held_out: Any, data: Any) -> list[Section]:
 
 
 # The model: inputs, effects, terms, evidence.
+
+
+@contextmanager
+def _without_warnings_of_made_rows() -> Iterator[None]:
+    """Do not warn of rows that the report makes, by permutation or of typical values."""
+    with warnings.catch_warnings():
+        for category in (OutsideRange, NewValues, NewCombination):
+            warnings.simplefilter("ignore", category)
+        yield
 
 
 def _importance(model: TableModel, data: PreparedTable) -> dict[str, float]:
