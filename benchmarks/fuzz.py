@@ -553,8 +553,6 @@ def goes_on(model, name, problem, args, plain):
         moved = evidence_alone(again, args) - model.log_evidence_
         if name == "ForwardRegressor" and set(again.active_) != set(model.active_):
             moved = 0.0  # another end of a greedy search
-        if name.startswith("Group") and again.stop_reason_ == "stalled":
-            moved = 0.0  # it says itself that rounding errors move its evidence by nats
         cycles = name == "BackfittingRegressor" and model.smoothers is None
         if cycles or name == "GroupARDRegressor":
             moved = max(moved, 0.0)  # no step lowers their evidence: a lower end is another one

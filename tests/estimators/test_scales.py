@@ -15,15 +15,15 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import sparsebayes as sb
 from tests import registry
 
-UNSEEN = "almost ignores them"
+UNSEEN, APART = "almost ignores them", "do not overlap"
 
 
-def said(model, X, y):
-    """The sentences about scales in one fit."""
+def said(model, X, y, words=UNSEEN):
+    """The sentences with these words in one fit; about scales by default."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         clone(model).fit(X, y)
-    return [str(w.message) for w in caught if UNSEEN in str(w.message)]
+    return [str(w.message) for w in caught if words in str(w.message)]
 
 
 @pytest.mark.parametrize(
@@ -118,33 +118,22 @@ def test_standardising_is_the_cure_that_the_warning_says_it_is():
     assert cured.score(scaler.transform(X[test]), y[test]) > 0.95
 
 
-APART = "do not overlap"
-
-
-def narrow(model, X, y):
-    """The sentences about kernel functions that do not overlap in one fit."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        clone(model).fit(X, y)
-    return [str(w.message) for w in caught if APART in str(w.message)]
-
-
 @pytest.mark.parametrize("kernel", ["rbf", "matern32", "laplacian"])
 @pytest.mark.parametrize("cls", [sb.RVMRegressor, sb.RVMClassifier, sb.SparseGPRegressor])
 def test_functions_that_do_not_overlap_are_said_once(cls, kernel):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 300))
     y = (X[:, 0] + 0.3 * rng.standard_normal(60) > 0.0).astype(int)
-    (sentence,) = narrow(cls(kernel, gamma=1.0), X, y)
+    (sentence,) = said(cls(kernel, gamma=1.0), X, y, APART)
     assert sentence.startswith("gamma=1 is so large that the kernel functions of different rows")
-    assert narrow(cls(kernel, gamma="scale"), X, y) == []
+    assert said(cls(kernel, gamma="scale"), X, y, APART) == []
 
 
 def test_copies_of_rows_do_not_hide_that_functions_do_not_overlap():
     X = np.repeat(np.arange(10.0), 6)[:, None]
     y = np.random.default_rng(1).standard_normal(60)
-    assert len(narrow(sb.RVMRegressor("rbf", gamma=10.0), X, y)) == 1
-    assert narrow(sb.RVMRegressor("rbf", gamma=1.0), X, y) == []
-    assert narrow(sb.RVMRegressor("rbf", gamma=1e-8), X, y) == []
+    assert len(said(sb.RVMRegressor("rbf", gamma=10.0), X, y, APART)) == 1
+    assert said(sb.RVMRegressor("rbf", gamma=1.0), X, y, APART) == []
+    assert said(sb.RVMRegressor("rbf", gamma=1e-8), X, y, APART) == []
     per_input = sb.RVMRegressor("rbf", gamma=np.array([10.0]))
-    assert narrow(per_input, X, y)[0].startswith("gamma is so large")
+    assert said(per_input, X, y, APART)[0].startswith("gamma is so large")
