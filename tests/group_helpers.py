@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from fractions import Fraction
+from math import log
 
 import numpy as np
 
@@ -96,7 +97,12 @@ def relative_error(estimate, truth):
 
 
 def exact_quadratic(X, y, v0, sigma2):
-    """Return y'(sigma2 I + v0 X X')^-1 y in fractions, by Gaussian elimination."""
+    """Return y'C^-1 y, C = sigma2 I + v0 X X'; see `exact_sums`."""
+    return exact_sums(X, y, v0, sigma2)[0]
+
+
+def exact_sums(X, y, v0, sigma2):
+    """Return y'C^-1 y and log|C| for C = sigma2 I + v0 X X', in fractions."""
     X, y = [[Fraction(x) for x in row] for row in X], [Fraction(t) for t in y]
     n = len(y)
     rows = [
@@ -110,4 +116,6 @@ def exact_quadratic(X, y, v0, sigma2):
         for j in range(i + 1, n):
             factor = rows[j][i] / rows[i][i]
             rows[j] = [b - factor * a for a, b in zip(rows[i], rows[j], strict=True)]
-    return float(sum(row[-1] ** 2 / row[i] for i, row in enumerate(rows)))
+    pivots = [row[i] for i, row in enumerate(rows)]
+    quadratic = float(sum(row[-1] ** 2 / p for row, p in zip(rows, pivots, strict=True)))
+    return quadratic, sum(log(p.numerator) - log(p.denominator) for p in pivots)

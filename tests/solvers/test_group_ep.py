@@ -12,12 +12,13 @@ from sparsebayes.solvers.group import sites as sites_module
 from sparsebayes.solvers.group.column_form import ColumnForm
 from sparsebayes.solvers.group.ep import LEARNABLE, GroupEP, log_evidence, noise_gradient
 from sparsebayes.solvers.group.learning import PATIENCE, Learning
+from sparsebayes.solvers.group.marginals import has_digits
 from sparsebayes.solvers.group.mixing import Mixing
 from sparsebayes.solvers.group.row_form import RowForm
 from sparsebayes.solvers.group.sites import SpikeSlabSites
 from tests.group_helpers import (
     enumerate_models,
-    exact_quadratic,
+    exact_sums,
     few_groups,
     random_problem,
     relative_error,
@@ -460,21 +461,25 @@ def test_an_end_of_learning_is_confirmed_where_the_sites_end():
 
 
 @pytest.mark.parametrize("form", [RowForm, ColumnForm])
-@pytest.mark.parametrize("sigma2", [1e-2, 1e-5, 1e-8, 1e-10])
-def test_rounding_errors_of_the_evidence_are_known(form, sigma2):
-    # Nearly equal columns that do not explain the target.
+@pytest.mark.parametrize("sigma2", [1e-2, 1e-5, 1e-8, 1e-10, 1e-13, 1e-16, 1e-20])
+@pytest.mark.parametrize("apart", [1e-4, 1e-7])
+@pytest.mark.parametrize("explained", [False, True])
+def test_rounding_errors_of_the_evidence_are_known(form, sigma2, apart, explained):
+    # Nearly equal columns, and a target that needs their differences or is not explained by them.
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((6, 1)) + 1e-4 * rng.standard_normal((6, 5))
+    X = rng.standard_normal((6, 1)) + apart * rng.standard_normal((6, 5))
     y = rng.standard_normal(6)
+    y = X @ rng.standard_normal(5) if explained else y
     v0 = 2.0
     blocks = column_blocks(np.arange(5))
     sites = SpikeSlabSites.start(blocks, np.full(5, 0.5), np.full(5, 2.0 * v0))
     m = form(X, y, blocks).marginals(sites.half, sites.shift, 1.0 / sigma2)
-    exact = exact_quadratic(X[:, blocks.order], y, v0, sigma2)
-    error = abs(m.quadratic - exact)
-    assert error <= 10.0 * m.rounding
-    if form is RowForm:
-        assert m.rounding < 1e-6 or error > 1e-4 * m.rounding  # nor is it far too careful
+    quadratic, log_det = exact_sums(X[:, blocks.order], y, v0, sigma2)
+    log_det -= 6 * np.log(sigma2)
+    error = 0.5 * abs(m.quadratic - quadratic + m.log_det - log_det)
+    assert error <= 10.0 * m.rounding or not has_digits(m.rounding)
+    assert error <= 0.1 or not has_digits(m.rounding)
+    assert m.rounding < 1e-6 or error > 1e-5 * m.rounding  # nor is it far too careful
 
 
 def test_an_evidence_without_digits_to_compare_models_is_no_convergence():

@@ -1,12 +1,13 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
-from sparsebayes.designs import DenseDesign
+from sparsebayes.designs import DenseDesign, WeightedDesign
 from sparsebayes.linalg.blocks import column_blocks
 from sparsebayes.solvers import run
-from sparsebayes.solvers.group.ep import LEARNABLE, GroupEP
-from sparsebayes.solvers.group.search import search, starting_values
+from sparsebayes.solvers.group.ep import LEARNABLE, GroupEP, log_evidence
+from sparsebayes.solvers.group.search import _best, search, starting_values
 from tests.group_helpers import few_groups, signal
 
 
@@ -96,3 +97,30 @@ def test_a_finer_tol_asks_for_more_digits_and_not_for_other_runs():
     )
     assert [trial.start for trial in fine.trials] == [trial.start for trial in coarse.trials]
     assert abs(fine.best.evidence - coarse.best.evidence) < 0.01
+
+
+@pytest.mark.parametrize("weight", [1.0, 1000.0])
+def test_a_run_that_explains_every_row_is_doubtful_whatever_the_rows_weigh(weight):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((20, 40)), rng.standard_normal(20)
+    design = WeightedDesign(DenseDesign(X), np.full(20, weight))
+    solver = GroupEP(np.arange(40), 0.5, 1.0, 1e-6)
+    found = search(solver, design, np.sqrt(weight) * y)
+    assert found.best.saturated
+    assert len(found.trials) > 2
+
+
+def test_a_run_whose_evidence_cannot_be_goes_last(monkeypatch):
+    # Rounding errors can lift the evidence of EP above the highest likelihood.
+    X, y, group_of, _, _ = few_groups(75, 5)
+    found = _search(X, y, group_of)
+    worst = min(found.trials, key=lambda trial: trial.evidence)
+    true = log_evidence
+
+    def lifted(state):
+        return 1e9 if state is worst.state else true(state)
+
+    monkeypatch.setattr("sparsebayes.solvers.group.search.log_evidence", lifted)
+    assert worst.evidence == -np.inf
+    assert _best([worst, found.best]) is found.best
+    assert _best([found.best, worst]) is found.best

@@ -64,8 +64,8 @@ def not_settled(reason: str, state: Any) -> str:
         )
     if reason == StopReason.STALLED:
         return (
-            "Rounding errors move the log evidence by a nat or more, because the noise variance "
-            "is too small for double precision, so log_evidence_ and the inclusion probabilities "
+            "Rounding errors may move the log evidence, because the noise variance is too small "
+            "for double precision, so log_evidence_ and the inclusion probabilities "
             "are uncertain. Pass a larger noise_variance or remove nearly equal columns"
         )
     if reason != StopReason.MAX_ITER:

@@ -46,6 +46,7 @@ _AROUND, _AROUND_LOO = 2.5, 6.0
 _DIRECT = 3072  # rows that have one factor
 _BLOCK = 1024  # rows of a block where there are more
 _SINGLE = 1e-3  # above this lam a part of the rows is solved in float32, in half the time
+_RANGE = 1e-18, 1e18  # of inputs whose squares float32 has
 _PRECISE = 0.01  # error of conjugate gradients, in standard deviations of the process
 _MOST_STEPS = 100
 
@@ -222,10 +223,13 @@ def solve_cell(process: NeighbourProcess, cache: TrainingCache, loo: np.ndarray)
 
 
 def _working_type(process: NeighbourProcess, cache: TrainingCache, direct: bool) -> np.dtype:
-    """Return float64 where the noise is tiny or one cell is the exact process, else float32."""
+    """Return float64 where float32 would not do, or one cell is the exact process, else float32."""
     n = len(cache.phi)
     exact = direct and cache.phi.dtype == np.float64 and n == len(process.rows)
-    return np.dtype(np.float64 if process.lam <= _SINGLE or exact else np.float32)
+    sizes = np.ptp(cache.X, axis=0)
+    sizes = sizes[sizes > 0]
+    beyond = np.any((sizes < _RANGE[0]) | (sizes > _RANGE[1]))  # its squares are no numbers
+    return np.dtype(np.float64 if process.lam <= _SINGLE or exact or beyond else np.float32)
 
 
 def _precisions(L: np.ndarray, root: np.ndarray, W: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -85,7 +85,8 @@ class ColumnForm:
         # As u minimises `quadratic`, its own error enters by the square.
         size, eps = float(diagonal @ u**2), float(np.finfo(float).eps)
         rounding = eps * float(np.sqrt(residual * (residual + size)))
-        rounding += eps * eps * size * float(diagonal @ np.diag(inverse))
+        spread = float(diagonal @ np.diag(inverse))
+        rounding += eps * spread * (1.0 + eps * size)
         H, M = [], []
         for at in self._at:
             rows, columns = at[:, :, None], at[:, None, :]

@@ -32,8 +32,8 @@ One step, all blocks at once (section 3.2):
 It stops when the inclusion probabilities, the means and the standard deviations (in units of
 sqrt(v0)) move by at most `tol` in a step DIVIDED BY xi (the decaying xi would fake convergence),
 and the logarithms of learnt hyperparameters by at most 10 tol or for a gain of at most tol nats.
-If the noise variance is so small that rounding errors move the evidence by a nat or more, models
-cannot be compared, and the run ends as stalled.
+If the noise variance is so small that rounding errors may move the evidence by a tenth of a nat,
+models cannot be compared, and the run ends as stalled.
 
 Cost of a step: 2 n^2 d flops for n < d, else O(d^3); group sites add O(n d k). Memory O(n d).
 
@@ -90,6 +90,7 @@ class State:
     form: Form
     sites: SpikeSlabSites
     sigma2: float
+    n_rows: int
     n_observations: float
     log_volume: float
     marginals: Marginals
@@ -223,6 +224,7 @@ class GroupEP:
             form,
             sites,
             sigma2,
+            design.n_rows,
             design.n_observations,
             design.log_volume,
             marginals,

@@ -29,12 +29,12 @@ from ...posterior import Covariance
 if TYPE_CHECKING:
     from .sites import SpikeSlabSites
 
-_UNCERTAIN = 1.0  # nats of rounding errors, from which on models cannot be compared
+_UNCERTAIN = 0.1  # nats of rounding errors, from which on models cannot be compared
 Blocks = slice | np.ndarray | list[int]  # which blocks of a bucket
 
 
 def has_digits(rounding: float) -> bool:
-    """Return whether such rounding errors leave the log evidence of models right to a nat."""
+    """Return whether such rounding errors leave log evidences right to a tenth of a nat."""
     return rounding < _UNCERTAIN
 
 
@@ -48,7 +48,7 @@ class Marginals:
     log_det: float  # log|A|
     quadratic: float  # (y - X S nu)' C^-1 (y - X S nu)
     residual: float  # |D (y - X m)|^2
-    rounding: float  # of `quadratic`, where A_ij has an error of eps sqrt(A_ii A_jj)
+    rounding: float  # of the evidence, where A_ij has an error of eps sqrt(A_ii A_jj)
     n_used: float  # trace(I - A^-1): the degrees of freedom the weights use
     root: np.ndarray  # rows: L^-1 D.  columns: L^-1, with A = L L'
     fitted: np.ndarray  # X S nu

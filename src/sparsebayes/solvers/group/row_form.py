@@ -104,7 +104,12 @@ class RowForm:
         """
         fine = self.fine(half, precision) if rough else None
         K, fitted = self.prior_covariance(half, nu, fine)
-        return self.solve(K, fitted, precision, self.y if target is None else target, fine)
+        m = self.solve(K, fitted, precision, self.y if target is None else target, fine)
+        # The blocks use tr F'H F degrees of freedom, in sum tr(I - A^-1): unless A is singular in
+        # double precision.
+        used = sum(float(np.sum((F @ H) * F)) for F, H in zip(half, m.H, strict=True))
+        m.rounding = max(m.rounding, abs(used - m.n_used))
+        return m
 
     def fine(
         self, half: list[np.ndarray], precision: float | np.ndarray
@@ -308,6 +313,7 @@ class RowForm:
             q.append(qg)
         # D (y - X m) = A^-1 D (y - X S nu), a product: no cancellation.
         square = (z @ inverse) ** 2
+        left = np.sum(inverse**2, axis=0)
         return Marginals(
             H,
             q,
@@ -315,8 +321,8 @@ class RowForm:
             log_det=2.0 * float(np.log(np.diag(L)).sum()),
             quadratic=float(z @ z),
             residual=float(np.sum(square)),
-            rounding=float(np.finfo(float).eps * (diagonal @ square)),
-            n_used=n - float(np.sum(inverse**2)),
+            rounding=float(np.finfo(float).eps * (diagonal @ (square + left))),
+            n_used=n - float(np.sum(left)),
             root=root,
             fitted=fitted,
         )

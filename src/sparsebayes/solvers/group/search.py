@@ -15,6 +15,7 @@ A run gets `_TRIAL` steps to settle; the best goes on to `max_iter` if it has no
 that is ahead of a settled one), and if it then falls behind, so does the next best. A warm start
 makes one run, and a cooled one only where every row is explained. Runs that settled go before runs
 that did not, then the highest evidence wins: away from a fixed point the EP evidence means little.
+An evidence above the highest likelihood is one of rounding errors, and its run goes last.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import numpy as np
 
 from ...designs import Design
 from ..run import Result, StepCallback, StopReason, run
-from .ep import GroupEP, State, log_evidence, log_objective
+from .ep import GroupEP, State, log_evidence, log_likelihood_constant, log_objective
 from .marginals import Form
 
 _TRIAL = 100
@@ -57,15 +58,18 @@ class Trial:
 
     @property
     def evidence(self) -> float:
-        """Its EP evidence; minus infinity where that is not a number."""
+        """Its EP evidence; minus infinity where it cannot be one."""
         evidence = log_evidence(self.state)
-        return evidence if np.isfinite(evidence) else -np.inf
+        return evidence if self._is_possible(evidence) else -np.inf
 
     @property
     def objective(self) -> float:
-        """The objective of learning; minus infinity where that is not a number."""
-        objective = log_objective(self.state)
-        return objective if np.isfinite(objective) else -np.inf
+        """The objective of learning; minus infinity where the evidence cannot be one."""
+        return log_objective(self.state) if np.isfinite(self.evidence) else -np.inf
+
+    def _is_possible(self, evidence: float) -> bool:
+        # No evidence exceeds the highest likelihood; with rounding errors it may.
+        return bool(np.isfinite(evidence) and evidence <= log_likelihood_constant(self.state))
 
     settled: bool = False
 
@@ -77,7 +81,9 @@ class Trial:
     @property
     def saturated(self) -> bool:
         """True if it explains every row."""
-        return self.state.marginals.n_used > _SATURATED * self.state.n_observations
+        state = self.state  # a row of weight 1,000 is 1,000 observations, and one row to explain
+        n_rows = min(state.n_rows, state.n_observations)
+        return state.marginals.n_used > _SATURATED * n_rows
 
     @property
     def doubtful(self) -> bool:
@@ -256,9 +262,11 @@ def _has_settled(state: State, tol: float) -> bool:
 
 
 def _best(trials: list[Trial]) -> Trial:
-    return max(
-        trials, key=lambda x: (x.settled, x.near, x.objective if x.near else -x.state.change)
-    )
+    def rank(x: Trial) -> tuple[bool, bool, bool, float]:
+        order = x.objective if x.near else -x.state.change
+        return np.isfinite(x.objective), x.settled, x.near, order
+
+    return max(trials, key=rank)
 
 
 def _joined(first: Result, second: Result) -> Result:

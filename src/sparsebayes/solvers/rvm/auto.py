@@ -27,9 +27,9 @@ One step of the run is one stage. lam = alpha sigma2 throughout, with the noise 
 best value (or given), so that nothing is rebuilt when the noise moves.
 
 Convergence: no re-estimate or deletion gains `tol` nats, nor do Newton steps on all of them
-together, and no addition 20 `tol`; additions are
-checked from exact columns in the stage "exact", by low rank in "screen" (the last stage in the
-history tells which). Columns worth less than that come and go without end.
+together, off a saddle where there is one, and no addition 20 `tol`; additions are checked from
+exact columns in the stage "exact", by low rank in "screen" (the last stage in the history tells
+which). Columns worth less than that come and go without end.
 
 Cost: n p^2 for the low rank, p^2 m per MacKay step while m falls quickly, n s^2 for a set of s
 columns; n m k for an exact pass. Several outputs share lam, each with its own weights and noise.
@@ -73,7 +73,7 @@ from .polish import (
     fits_exactly,
     limited,
     model_at,
-    newton,
+    newton_past_saddle,
     polish,
     present_gains,
 )
@@ -348,7 +348,7 @@ class AutoRVM:
         present = float(np.max(present_gains(columns, model)[0], initial=0.0))
         state.largest_gain = max(absent, present)
         if absent < least_gain and present < self.tol:
-            moved = newton(columns, model)
+            moved = newton_past_saddle(columns, model)
             gains = moved.L - model.L >= self.tol
             if gains and (self._time_is_over or not state.budget.exhausted(len(model.A))):
                 state.model = moved

@@ -497,6 +497,13 @@ def leave_saddle(columns: ColumnSet, model: Model) -> Model:
     return model
 
 
+def newton_past_saddle(columns: ColumnSet, model: Model) -> Model:
+    """Take Newton steps, and go on from a saddle where they end at one."""
+    moved = newton(columns, model)
+    left = leave_saddle(columns, moved)
+    return newton(columns, left) if left.L > moved.L else moved
+
+
 def newton_on(
     triangle: Triangle, lam: np.ndarray, n: float, sigma2: float | None, floor: float
 ) -> tuple[np.ndarray, float]:
@@ -511,10 +518,7 @@ def newton_on(
     k = np.arange(len(lam))
     columns = ColumnSet(k, R.T @ R, R.T @ z, tt, n, sigma2, slack, triangle)
     model = model_at(columns, k, lam)
-    moved = newton(columns, model)
-    left = leave_saddle(columns, moved)
-    if left.L > moved.L:
-        moved = newton(columns, left)
+    moved = newton_past_saddle(columns, model)
     return moved.lam, moved.L - model.L
 
 
