@@ -119,6 +119,7 @@ ESTIMATORS = {
         "likelihood": ["gaussian", "gaussian", "student"],
     },
 }
+ESTIMATORS["GroupARDRegressor+flat prior"] = ESTIMATORS["GroupARDRegressor"]
 
 ALWAYS = (
     "inference",
@@ -133,6 +134,7 @@ SEEDS = {
     **{entry.name: entry.seed for entry in registry.ENTRIES},
     "SparseGPRegressor+neighbours": 15,
 }
+SEEDS["GroupARDRegressor+flat prior"] = SEEDS["GroupARDRegressor"]
 
 
 def draw(name, number):
@@ -259,6 +261,8 @@ def typed(y, kind):
 def make(name, problem):
     """The estimator of a problem."""
     params = dict(problem["params"])
+    if "+flat prior" in name:
+        params["inclusion_prior"] = None
     if params.get("groups") == "pairs":
         params["groups"] = np.arange(problem["d"]) // 2
     if params.get("inference") == "ep":
@@ -554,7 +558,7 @@ def goes_on(model, name, problem, args, plain):
         if name == "ForwardRegressor" and set(again.active_) != set(model.active_):
             moved = 0.0  # another end of a greedy search
         cycles = name == "BackfittingRegressor" and model.smoothers is None
-        if cycles or name == "GroupARDRegressor":
+        if cycles or name.startswith("GroupARDRegressor"):
             moved = max(moved, 0.0)  # no step lowers their evidence: a lower end is another one
     digits = 1e-7 * abs(getattr(model, "log_evidence_", 0.0))  # that a sum of so many nats has
     return [("moves", f"by {moved:.3g} nat")] if abs(moved) > MOVED + digits else []

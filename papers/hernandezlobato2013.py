@@ -92,9 +92,9 @@ def make_model(
             None, **_PAPERS_EP, **{**spike_slab, "inclusion_prior": alone}
         )
     if method == "group ARD":
-        return GroupARDRegressor(groups, **given)
+        return GroupARDRegressor(groups, inclusion_prior=None, **given)
     if method == "ARD, no groups":
-        return GroupARDRegressor(None, **given)
+        return GroupARDRegressor(None, inclusion_prior=None, **given)
     if method == "group horseshoe":
         return GroupHorseshoeRegressor(groups, n_samples=sweeps, **given)
     return BayesianGroupLassoRegressor(groups, n_samples=sweeps, **given)
@@ -322,7 +322,7 @@ def _review_weights(method: str, X: np.ndarray, y: np.ndarray, groups: np.ndarra
     if method == "ridge, cross-validated":
         return RidgeCV(np.geomspace(1.0, 1e4, 17)).fit(X, y).coef_
     if method == "group ARD":
-        return GroupARDRegressor(groups, max_iter=300).fit(X, y).coef_
+        return GroupARDRegressor(groups, inclusion_prior=None, max_iter=300).fit(X, y).coef_
     if method == "group lasso, cross-validated":
         return _cross_validated_group_lasso(X, y, groups, folds)
     labels = None if "no groups" in method else groups

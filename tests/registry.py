@@ -260,6 +260,7 @@ ENTRIES = [
         [sb.GroupARDRegressor()],
         [
             sb.GroupARDRegressor(_PAIRS),
+            sb.GroupARDRegressor(inclusion_prior=None),
             sb.GroupARDRegressor(noise_variance=0.04, fit_intercept=False),
         ],
         {**NOISE, **GROUPS, "fit_intercept": [True, False]},

@@ -377,6 +377,23 @@ def test_baselines_find_the_group_too():
     assert horseshoe.r_hat_.shape == (30,)
 
 
+@pytest.mark.parametrize("shape", [(50, 200), (80, 600)])
+def test_ard_finds_the_relevant_ones_of_more_columns_than_rows(shape):
+    n, d = shape
+    rng = np.random.default_rng(n)
+    X = rng.standard_normal((n + 400, d))
+    y = X[:, [3, 30, 130]] @ [2.0, -1.5, 1.0] + 0.5 * rng.standard_normal(len(X))
+    model = GroupARDRegressor().fit(X[:n], y[:n])
+    kept = np.flatnonzero(model.coef_)
+    assert {3, 30, 130} <= set(kept)
+    assert len(kept) <= 4
+    assert np.all(np.isinf(np.delete(model.group_precision_, kept)))
+    low, high = model.predict_interval(X[n:]).T
+    assert 0.92 < np.mean((low <= y[n:]) & (y[n:] <= high)) < 0.98
+    flat = GroupARDRegressor(inclusion_prior=None).fit(X[:n], y[:n])
+    assert np.sum(flat.coef_ != 0.0) > 10
+
+
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_random_problems_of_all_scales_are_finite_and_converged_tells_the_truth(seed):

@@ -10,11 +10,11 @@ from sparsebayes.posterior import Dense, Diagonal, gaussian_posterior
 from sparsebayes.solvers import BasicRVM, run
 from sparsebayes.solvers.backfitting import factorised as plain
 from sparsebayes.solvers.backfitting import fake_targets as fake
-from sparsebayes.solvers.backfitting.active_set import SetPrior
 from sparsebayes.solvers.backfitting.fake_targets import FakeTargets
 from sparsebayes.solvers.backfitting.mean_solvers import conjugate_gradients, gauss_seidel
 from sparsebayes.solvers.backfitting.regression import Backfitting
 from sparsebayes.solvers.backfitting.ridge import best_ridge
+from sparsebayes.solvers.set_prior import SetPrior
 from tests.helpers import dense_log_evidence, dense_posterior
 
 FLAT = SetPrior(None, 0)

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from scipy.integrate import trapezoid
+from scipy.stats import multivariate_normal
 
 from sparsebayes.designs import CentredDesign, DenseDesign
 from sparsebayes.solvers import run
@@ -9,6 +10,7 @@ from sparsebayes.solvers.group.ard import GroupARD
 from sparsebayes.solvers.group.ard_maximum import best_factors, derivatives
 from sparsebayes.solvers.group.shrinkage import GroupShrinkage, _draw_weights
 from sparsebayes.solvers.noise import noise_floor
+from sparsebayes.solvers.set_prior import SetPrior
 from tests.group_helpers import relative_error, signal
 from tests.helpers import dense_log_evidence, dense_posterior
 
@@ -68,25 +70,71 @@ def test_ard_derivatives_are_those_of_the_dense_evidence(shape):
             assert H[a, b] == pytest.approx(second / (4 * h * h), abs=1e-4)
 
 
-def test_ard_best_factor_of_a_group_is_the_maximum_of_the_dense_evidence():
+@pytest.mark.parametrize("noise_follows", [False, True])
+def test_ard_best_factor_of_a_group_is_the_maximum_of_the_dense_evidence(noise_follows):
     rng = np.random.default_rng(1)
     X = rng.standard_normal((15, 9))
     y = X[:, 0] + 0.5 * rng.standard_normal(15)
     group_of = np.array([0, 0, 1, 1, 1, 2, 2, 3, 4])
     state = GroupARD(group_of, 0.1, 0.3).init(DenseDesign(X), y)
-    factor, gain = best_factors(state.marginals, state.blocks)
-    here = dense_log_evidence(X, y, 1 / state.lam[group_of], 0.3)
+    n = len(y) if noise_follows else None
+    factor, highest, present = best_factors(state.marginals, state.blocks, n)
+
+    def evidence(g, v):
+        lam = (state.lam * np.where(np.arange(5) == g, v, 1.0))[group_of]
+        common = 1.0
+        if noise_follows:
+            common = y @ np.linalg.solve((X * lam) @ X.T + 0.3 * np.eye(15), y) / 15
+        return dense_log_evidence(X, y, 1 / (common * lam), common * 0.3)
+
     for g in range(5):
         tried = np.append(np.logspace(-8, 6, 500), 1.0)
-        values = []
-        for v in tried:
-            lam = state.lam * np.where(np.arange(5) == g, v, 1.0)
-            values.append(dense_log_evidence(X, y, 1 / lam[group_of], 0.3))
-        assert gain[g] == pytest.approx(max(values) - here, abs=0.02)
+        values = [evidence(g, v) for v in tried]
+        absent = evidence(g, 1e-12)
+        assert present[g] == pytest.approx(values[-1] - absent, abs=1e-6)
+        assert highest[g] == pytest.approx(max(values) - absent, abs=0.02)
         best = tried[np.argmax(values)]
         assert factor[g] == (0.0 if best < 1e-7 else pytest.approx(best, rel=0.6))
     assert 0.0 in factor
     assert np.any(factor > 1.0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ard_with_a_prior_on_the_number_of_groups_ends_where_no_group_should_enter_or_leave(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((20, 30))
+    y = X[:, :2] @ [2.0, -1.0] + X[:, 9] + 0.5 * rng.standard_normal(20)
+    group_of = np.arange(30) // 2
+    solver = GroupARD(group_of, 1.0, 1.0, smallest_noise=1e-6, tol=1e-6, inclusion="learn")
+    result = run(solver, DenseDesign(X), y, max_iter=200)
+    assert result.converged
+    state = solver.without_gone(result.state, DenseDesign(X))
+    is_in, prior = state.lam > 0.0, SetPrior("learn", 15)
+    assert np.sum(is_in) < 8
+
+    def objective(lam, sigma2):
+        C = (X * lam[group_of]) @ X.T + sigma2 * np.eye(20)
+        return multivariate_normal(np.zeros(20), C).logpdf(y) + prior.log(int(np.sum(lam > 0.0)))
+
+    here = objective(state.lam, state.sigma2)
+    assert here == pytest.approx(state.log_evidence + prior.log(int(np.sum(is_in))), abs=1e-6)
+    common = np.array([0.9, 1.0, 1.1])  # of all variances, the noise included
+    for g in range(15):
+        values = np.append(np.logspace(-4, 4, 60), 0.0) if not is_in[g] else [0.0, 0.9, 1.1]
+        for value in values:
+            lam = state.lam.copy()
+            lam[g] = value * state.lam[g] if is_in[g] else value
+            best = max(objective(c * lam, c * state.sigma2) for c in common)
+            assert best < here + 1e-6
+
+
+def test_ard_whose_columns_are_zero_has_no_groups():
+    y = np.random.default_rng(0).standard_normal(10)
+    solver = GroupARD(np.arange(3), 1.0, 1.0, smallest_noise=1e-6, inclusion="learn")
+    result = run(solver, DenseDesign(np.zeros((10, 3))), y, max_iter=20)
+    assert result.converged
+    assert result.state.sigma2 == pytest.approx(np.mean(y**2))
+    np.testing.assert_array_equal(result.state.mean, 0.0)
 
 
 @pytest.mark.parametrize("seed", [1, 4, 16])

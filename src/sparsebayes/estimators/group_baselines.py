@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -25,16 +25,22 @@ from ._group import (
     run_chains,
     weight_unit,
 )
+from ._sklearn import words
 
 
 class GroupARDRegressor(GroupRegressor):
     """Linear regression with one prior precision per group of columns, by maximum evidence.
 
-    This is automatic relevance determination: the precision of an irrelevant group becomes infinite
-    and its coefficients zero. For inclusion probabilities use `GroupSpikeSlabRegressor`.
+    This is automatic relevance determination: the precision of an irrelevant group is infinite and
+    its coefficients are zero. For inclusion probabilities use `GroupSpikeSlabRegressor`.
 
     Parameters
     ----------
+    inclusion_prior : {"learn", None}, default="learn"
+        Prior on the number of relevant groups. With ``"learn"`` every number is equally likely, so
+        that after k of m groups the next one must raise the log evidence by log((m - k)/(k + 1)).
+        This excludes the best of many irrelevant groups. With None there is no such prior, as in
+        the literature: with more columns than rows, that model interpolates the targets.
     tol : float, default=1e-3
         Tolerance in nats: steps that change the log evidence by less are followed by Newton steps.
         The fit has converged when one of these gains less than a thousandth of it.
@@ -65,11 +71,17 @@ class GroupARDRegressor(GroupRegressor):
 
     capabilities = Capabilities(selects=True)
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **GroupRegressor._parameter_constraints,
+        "inclusion_prior": [None, words("learn")],
+    }
+
     def __init__(
         self,
         groups: Any = None,
         *,
         noise_variance: float | str = "learn",
+        inclusion_prior: str | None = "learn",
         fit_intercept: bool = True,
         max_iter: int = 1000,
         tol: float = 1e-3,
@@ -78,6 +90,7 @@ class GroupARDRegressor(GroupRegressor):
     ) -> None:
         self.groups = groups
         self.noise_variance = noise_variance
+        self.inclusion_prior = inclusion_prior
         self.fit_intercept = fit_intercept
         self.max_iter = max_iter
         self.tol = tol
@@ -88,10 +101,10 @@ class GroupARDRegressor(GroupRegressor):
         groups = disjoint_groups(self)
         solver = self._solver(problem, groups)
         result = problem.run(solver, int(self.max_iter))
-        state, unit = result.state, weight_unit(problem)
+        state, unit = solver.without_gone(result.state, problem.design), weight_unit(problem)
         used = state.blocks.per_group([np.einsum("gii->g", H) for H in state.marginals.H])
         relevance = used / np.bincount(groups.index)
-        with np.errstate(over="ignore", under="ignore"):
+        with np.errstate(over="ignore", under="ignore", divide="ignore"):
             precision = 1.0 / state.lam / unit / unit
         notes: tuple[Note, ...] = ()
         if not result.converged:
@@ -122,6 +135,7 @@ class GroupARDRegressor(GroupRegressor):
             sigma2 is None,
             noise_floor(t, design.n_observations),
             float(self.tol),
+            self.inclusion_prior,
         )
 
 

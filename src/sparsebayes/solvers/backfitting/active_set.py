@@ -10,51 +10,23 @@ deletes; here columns also enter and leave, with a penalty:
             When nothing passes this screen, it is repeated with exact S for all (k products).
     leave   a column whose evidence is below its penalty.
 
-The penalty is that of the prior on the set of columns for one more. Without such a prior it is 0
-(Tipping's flat prior on the logarithm of the precisions), and the best of m noise columns enters as
-soon as m is large: with `inclusion_prior="learn"` every number of columns is as likely as every
-other and every set of k columns as every other such set, so that one more of k costs log((m - k)/(k
-+ 1)) nats (not less than nothing).
+The penalty is the price of one more column (`set_prior`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
-from scipy.special import gammaln
 
 from ...designs import Design
 from ...posterior import augmented_triangle, gaussian_posterior
 from ..noise import noise_floor
 from ..rvm import basic as rvm
 from ..rvm.one_column import evidence_gain, optimal_lam
+from ..set_prior import SetPrior
 
 _TOGETHER = 64  # candidates considered for one round of additions
 _SPAN = 1e-12  # S/|h|^2 below which a candidate lies in the span of the active columns
 _CHUNK = 32  # columns of the n x k and m x k products formed at a time
-
-
-@dataclass(frozen=True)
-class SetPrior:
-    """Log prior of a set of k among m columns; `inclusion` None, a probability or "learn"."""
-
-    inclusion: float | str | None
-    m: int
-
-    def log(self, k: int) -> float:
-        """Log prior of one set of k columns; never higher for more columns."""
-        if self.inclusion is None:
-            return 0.0
-        if self.inclusion == "learn":
-            k = min(k, self.m // 2)
-            return float(gammaln(k + 1) + gammaln(self.m - k + 1) - gammaln(self.m + 1))
-        probability = float(self.inclusion)
-        return k * min(0.0, float(np.log(probability) - np.log1p(-probability)))
-
-    def price(self, k: int) -> float:
-        """Return the cost of the (k + 1)st column."""
-        return self.log(k) - self.log(k + 1)
 
 
 def enter(

@@ -13,7 +13,7 @@ from ...designs import Design
 from ...designs.subset import subset
 from ..run import StopReason
 from ..rvm import basic as rvm
-from .active_set import SetPrior
+from ..set_prior import SetPrior
 
 _NEGLIGIBLE = 1e3  # lam/|phi|^2 above which a column may be dropped
 _TOGETHER = 64  # columns that may enter in one cycle

@@ -42,8 +42,9 @@ from ...designs.subset import subset
 from ...linalg import inverse_root
 from ...posterior import Dense, Diagonal, Posterior, gaussian_posterior
 from ..run import Solution, StopReason
+from ..set_prior import SetPrior
 from . import factorised
-from .active_set import SetPrior, enter
+from .active_set import enter
 from .regression import LOOSE, Backfitting, least_squares
 
 _FASTER = 1.2  # growth of the reach with every step that raised the bound

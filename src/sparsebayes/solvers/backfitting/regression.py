@@ -54,7 +54,8 @@ from ..ascent import uphill_steps
 from ..noise import noise_floor
 from ..run import Solution, StopReason
 from ..rvm import basic as rvm
-from .active_set import ActiveSet, SetPrior, enter, settle
+from ..set_prior import SetPrior
+from .active_set import ActiveSet, enter, settle
 from .factorised import (
     State,
     add,

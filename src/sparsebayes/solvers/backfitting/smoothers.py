@@ -50,7 +50,7 @@ from ...posterior import Diagonal, Posterior
 from ...rows import row_hashes
 from ..noise import noise_floor
 from ..run import Solution, StopReason
-from .active_set import SetPrior
+from ..set_prior import SetPrior
 
 _PATIENCE = 20
 _NEARLY_ALL = 0.8  # of the different rows, in degrees of freedom of the components present

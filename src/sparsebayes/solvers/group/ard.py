@@ -21,6 +21,11 @@ order (`ard_maximum`): groups go to the best of all their variances where that i
 or a return from it included, and Newton steps move the others together with the noise, also off a
 saddle. It has converged where such a step gains nothing.
 
+With more columns than rows and learnt noise that maximum explains every row. With a prior on the
+number of groups (`set_prior`) the run begins with no group, and all its steps are of second order:
+the groups that gain more than their price enter (those that gain at least half as much as the
+best), groups worth less than their price leave, and the noise follows.
+
 Same forms, same costs a step as `ep`; the evidence here is exact. Ji, Dunson and Carin
 (2009), which the spike-and-slab paper compares with, maximise the same evidence one group at a
 time.
@@ -38,6 +43,7 @@ from ...linalg.blocks import ColumnBlocks, column_blocks, times, transposed
 from ...posterior import Posterior
 from ..ascent import uphill_steps
 from ..run import StopReason
+from ..set_prior import SetPrior
 from .ard_maximum import best_factors, derivatives
 from .column_form import ColumnForm
 from .marginals import Form, Marginals, has_digits
@@ -95,6 +101,8 @@ class GroupARD:
         Floor of a learnt noise variance.
     tol : float, default=1e-3
         Nats that a step may still gain at convergence, and that any one group may promise.
+    inclusion : {"learn", None}, default=None
+        ``"learn"`` has a prior on the number of groups that are in, and starts from none.
 
     Examples
     --------
@@ -115,14 +123,22 @@ class GroupARD:
     learn_noise: bool = True
     smallest_noise: float = 0.0
     tol: float = 1e-3
+    inclusion: str | None = None
 
     def init(self, design: Design, t: np.ndarray) -> State:
-        """All groups in, with the same variance."""
+        """All groups in, with the same variance; none where there is a prior on their number."""
         blocks = column_blocks(self.group_of)
         X = design.columns(blocks.order)
         form = (RowForm if X.shape[0] < X.shape[1] else ColumnForm)(X, t, blocks)
-        lam = np.full(blocks.n_groups, float(self.slab_variance))
-        return _state(form, blocks, lam, self.noise_variance, design)
+        if self.inclusion is None:
+            lam = np.full(blocks.n_groups, float(self.slab_variance))
+            return _state(form, blocks, lam, self.noise_variance, design)
+        sigma2, squares = self.noise_variance, np.einsum("ij,ij->j", X, X)
+        if self.learn_noise:
+            sigma2 = max(float(t @ t) / design.n_observations, self.smallest_noise)
+        of_group = np.bincount(self.group_of[blocks.order], squares, blocks.n_groups)
+        lam = 0.1 * _GONE * sigma2 / np.where(of_group > 0.0, of_group, 1.0)
+        return replace(_state(form, blocks, lam, sigma2, design), is_near=True)
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
         """New variances and noise, then the marginals."""
@@ -149,13 +165,16 @@ class GroupARD:
             if sigma2 != state.sigma2:
                 promise = max(promise, 0.5 * free * (excess - 1.0 - np.log(excess)))
 
-        def move(reach: float) -> State:
+        def move(reach: float) -> State | None:
             lam = state.lam * np.clip(ratio ** (0.5 * reach), 1e-3, 1e300)
-            return _state(state.form, state.blocks, lam, sigma2, design)
+            return _state_or_none(state.form, state.blocks, lam, sigma2, design)
 
-        new, reach = move(state.reach), min(_FASTER * state.reach, _FURTHEST)
-        if state.reach > 1.0 and not new.log_evidence >= state.log_evidence:
-            new, reach = move(1.0), max(1.0, 0.5 * state.reach)
+        trial, reach = move(state.reach), min(_FASTER * state.reach, _FURTHEST)
+        if state.reach > 1.0 and (trial is None or not trial.log_evidence >= state.log_evidence):
+            trial, reach = move(1.0), max(1.0, 0.5 * state.reach)
+        if trial is None:  # no step can be computed in double precision
+            promise = 0.0
+        new = trial or replace(state)
         new.reach = reach
         new.gain = max(abs(new.log_evidence - state.log_evidence), promise)
         info = Info(new.log_evidence, new.gain, int(np.sum(used > 0.1)), sigma2)
@@ -183,26 +202,66 @@ class GroupARD:
             lam[groups] *= np.exp(step[: len(groups)])
             if moves_noise:
                 sigma2 = max(sigma2 * float(np.exp(step[-1])), self.smallest_noise)
-            higher = _higher(now, lam, sigma2, design, _STILL * self.tol)
+            higher = self._higher(now, lam, sigma2, design, _STILL * self.tol)
             if higher is not None:
                 now = higher
                 break
-        return replace(now, gain=now.log_evidence - state.log_evidence, is_near=True)
+        gain = self._objective(now) - self._objective(state)
+        return replace(now, gain=gain, is_near=True)
 
     def _far_moves(self, state: State, used: np.ndarray, design: Design) -> State:
-        """Return the state with far groups at their best variances, all of them or the best one."""
-        factor, gain = best_factors(state.marginals, state.blocks)
-        leaves = factor == 0.0
+        """Return the state with far groups at their best variances, several of them or the best."""
+        noise_follows = self.inclusion is not None and self.learn_noise
+        n = design.n_observations if noise_follows else None
+        factor, highest, present = best_factors(state.marginals, state.blocks, n)
+        is_in, prior = used > _GONE, self._prior(state)
+        count = int(np.sum(is_in))
+        price = np.where(is_in, prior.price(max(count - 1, 0)), prior.price(count))
+        leaves = highest <= price
         factor[leaves] = 0.1 * _GONE / np.maximum(used[leaves], 0.1 * _GONE)
-        far = (factor > _FAR) | ((factor < 1.0 / _FAR) & (used > _GONE))
-        gain = np.where(far, gain, 0.0)
-        best_alone = (gain == np.max(gain)) & (gain > 0.0)
-        for moves in (gain > 0.0, best_alone) if np.any(best_alone) else ():
+        gain = np.maximum(highest - price, 0.0) - np.where(is_in, present - price, 0.0)
+        far = (factor > _FAR) | ((factor < 1.0 / _FAR) & is_in)
+        gain = np.where(far & np.isfinite(gain), gain, 0.0)
+        best = float(np.max(gain))
+        several = gain > (0.0 if self.inclusion is None else 0.5 * best)
+        for moves in (several, gain == best) if best > 0.0 else ():
             lam = state.lam * np.where(moves, factor, 1.0)
-            higher = _higher(state, lam, state.sigma2, design, 0.0)
+            sigma2, least = state.sigma2, 0.0
+            if noise_follows:
+                least = _STILL * self.tol
+                trial = _state_or_none(state.form, state.blocks, lam, sigma2, design)
+                if trial is None:
+                    continue
+                ratio = trial.marginals.quadratic / design.n_observations
+                ratio = max(ratio, self.smallest_noise / sigma2)
+                lam, sigma2 = ratio * lam, ratio * sigma2
+            higher = self._higher(state, lam, sigma2, design, least)
             if higher is not None:
                 return higher
         return state
+
+    def _prior(self, state: State) -> SetPrior:
+        return SetPrior(self.inclusion, state.blocks.n_groups)
+
+    def _objective(self, state: State) -> float:
+        """Return the log evidence and the log prior of the groups that are in."""
+        if self.inclusion is None:
+            return state.log_evidence
+        return state.log_evidence + self._prior(state).log(int(np.sum(_used(state) > _GONE)))
+
+    def _higher(
+        self, state: State, lam: np.ndarray, sigma2: float, design: Design, least: float
+    ) -> State | None:
+        """Return the state at these variances if its objective is higher by more than `least`."""
+        trial = _state_or_none(state.form, state.blocks, lam, sigma2, design)
+        if trial is None:
+            return None
+        return trial if self._objective(trial) > self._objective(state) + least else None
+
+    def without_gone(self, state: State, design: Design) -> State:
+        """Return the state with variances of zero for the groups without influence."""
+        lam = np.where(_used(state) > _GONE, state.lam, 0.0)
+        return replace(state, **vars(_state(state.form, state.blocks, lam, state.sigma2, design)))
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
         """Gaussian, exactly."""
@@ -229,15 +288,14 @@ def _promise(ratio: np.ndarray, used: np.ndarray, blocks: ColumnBlocks) -> float
     return 0.5 * float(np.max(np.where(ratio > 1.0, grows, used * (1.0 - ratio))))
 
 
-def _higher(
-    state: State, lam: np.ndarray, sigma2: float, design: Design, least: float
+def _state_or_none(
+    form: Form, blocks: ColumnBlocks, lam: np.ndarray, sigma2: float, design: Design
 ) -> State | None:
-    """Return the state at these variances if its evidence is higher by more than `least`."""
+    """Return the state at these variances; None where one is beyond double precision."""
     try:
-        trial = _state(state.form, state.blocks, lam, sigma2, design)
-    except np.linalg.LinAlgError:  # a variance beyond double precision
+        return _state(form, blocks, lam, sigma2, design)
+    except np.linalg.LinAlgError:
         return None
-    return trial if trial.log_evidence > state.log_evidence + least else None
 
 
 def _state(

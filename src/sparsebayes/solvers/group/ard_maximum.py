@@ -6,7 +6,9 @@ q_g = F'X_g'C^-1 t, a factor v on lam_g changes the log evidence by
     1/2 sum_i [v a_i^2/(1 + v s_i) - log(1 + v s_i)],     s_i = m_i/(1 - m_i), a_i = u_i'q/(1 - m_i)
 
 over its absence (m_i, u_i the eigenvalues and vectors of M_g). A group of one column has its only
-maximum at v = (a^2 - s)/s^2, and is best absent where a^2 <= s.
+maximum at v = (a^2 - s)/s^2, and is best absent where a^2 <= s. Where all variances and the noise
+follow by one factor, which is best at Q/N for Q = t'C^-1 t, the first terms, of sum D, give
+-N log(1 - D/Q0) in place of D, with Q0 that Q without the group.
 
 In x_g = log lam_g and x_0 = log sigma2, with A = C/sigma2, c = A^-1 t/sigma, Z = A^-1 X F/sigma and
 M_gh = F'X_g'C^-1 X_h F, first and second derivatives are
@@ -28,13 +30,18 @@ from .marginals import Form, Marginals, factor
 _GRID = 10.0 ** np.arange(-6.0, 12.0, 0.25)
 
 
-def best_factors(m: Marginals, blocks: ColumnBlocks) -> tuple[np.ndarray, np.ndarray]:
-    """Return the factor on the variance of each group that is best (0: absent), and its gain.
+def best_factors(
+    m: Marginals, blocks: ColumnBlocks, n: float | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the best factor on the variance of each group (0: absent), and what it is worth.
 
-    The other groups and the noise stay as they are.
+    The second value is the gain over the absence of the group, the third one is that of the present
+    variance; both are NaN where they are not known. The other groups and the noise stay as they
+    are; with a number `n` of observations they follow by one factor.
     """
     assert m.M is not None
-    best, gain = np.ones(blocks.n_groups), np.zeros(blocks.n_groups)
+    best = np.ones(blocks.n_groups)
+    highest, present = np.zeros(blocks.n_groups), np.zeros(blocks.n_groups)
     for b, H, M, q in zip(blocks.buckets, m.H, m.M, m.q, strict=True):
         h, U = np.linalg.eigh(H)
         left = np.einsum("gij,gik,gkj->gj", U, M, U)  # 1 - h, with its digits
@@ -42,15 +49,18 @@ def best_factors(m: Marginals, blocks: ColumnBlocks) -> tuple[np.ndarray, np.nda
             s, square = h / left, np.square(times(transposed(U), q) / left)
             v = np.column_stack([np.ones(len(s)), _GRID / np.mean(s, axis=1)[:, None]])
             inside = v[:, :, None] * s[:, None, :]
-            value = v[:, :, None] * square[:, None, :] / (1.0 + inside) - np.log1p(inside)
-        value = 0.5 * np.sum(value, axis=2)
+            fit = np.sum(v[:, :, None] * square[:, None, :] / (1.0 + inside), axis=2)
+            if n is not None:
+                without = m.quadratic + fit[:, :1]
+                fit = -n * np.log(np.maximum(1.0 - fit / without, np.finfo(float).tiny))
+            value = 0.5 * (fit - np.sum(np.log1p(inside), axis=2))
         usable = np.all(np.isfinite(value), axis=1) & np.all(s > 0.0, axis=1)
         at = np.argmax(np.where(usable[:, None], value, 0.0), axis=1)
         rows = np.arange(len(s))
-        highest = np.maximum(value[rows, at], 0.0)
-        best[b.owner] = np.where(usable, np.where(highest > 0.0, v[rows, at], 0.0), 1.0)
-        gain[b.owner] = np.where(usable, highest - value[:, 0], 0.0)
-    return best, gain
+        top = np.maximum(value[rows, at], 0.0)
+        best[b.owner] = np.where(usable, np.where(top > 0.0, v[rows, at], 0.0), 1.0)
+        highest[b.owner], present[b.owner] = np.where(usable, [top, value[:, 0]], np.nan)
+    return best, highest, present
 
 
 def derivatives(

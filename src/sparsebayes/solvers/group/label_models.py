@@ -238,7 +238,8 @@ class LabelModels:
     def _columns(self, inside: list[np.ndarray], factor: float) -> np.ndarray:
         """Return Phi_z of each model, of shape (n_models, n_rows, n_columns)."""
         slab, start = self._slab(factor), self.outside.shape[1]
-        Phi = np.zeros((len(inside), len(self.offset), start + max(len(x) for x in inside)))
+        width = start + max(len(x) for x in inside)
+        Phi = np.zeros((len(inside), len(self.offset), max(width, 1)))  # LAPACK wants a column
         Phi[:, :, :start] = self.outside
         for row, columns in zip(Phi, inside, strict=True):
             row[:, start : start + len(columns)] = self.inside[:, columns] * slab[columns]
