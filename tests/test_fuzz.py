@@ -127,6 +127,9 @@ EARLY = [
     ("GroupSpikeSlabRegressor", 1032450),  # a log determinant without digits
     ("GroupARDRegressor+flat prior", 1006390),  # a matrix that is singular in float64
     ("GroupSpikeSlabRegressor", 1000099),  # models of a noise variance without weight: .1 nat
+    ("GroupSpikeSlabRegressor", 1207536),  # a noise variance left out, beside one of weight
+    ("GroupARDRegressor", 1321138),  # two equal columns, where one should enter
+    ("GroupARDRegressor", 1300007),  # groups of columns that depend on each other
 ]
 
 

@@ -128,6 +128,25 @@ def test_ard_with_a_prior_on_the_number_of_groups_ends_where_no_group_should_ent
             assert best < here + 1e-6
 
 
+@pytest.mark.parametrize("seed", [0, 3, 5])
+@pytest.mark.parametrize("inclusion", [None, "learn"])
+def test_ard_finds_a_group_whose_columns_depend_on_each_other(inclusion, seed):
+    # One column for each of three levels, beside a constant that is removed.
+    rng = np.random.default_rng(seed)
+    level = np.arange(40) % 3
+    X = np.column_stack([level[:, None] == np.arange(3), rng.standard_normal((40, 20))])
+    y = np.array([-1.0, 0.0, 1.0])[level] + 0.3 * rng.standard_normal(40)
+    group_of = np.append([0, 0, 0], 1 + np.arange(20) // 2)
+    solver = GroupARD(group_of, 1.0, 1.0, smallest_noise=1e-6, inclusion=inclusion)
+    design = CentredDesign(DenseDesign(X))
+    result = run(solver, design, y - np.mean(y), max_iter=200)
+    assert result.converged
+    lam = solver.without_gone(result.state, design).lam
+    assert lam[0] > 0.1
+    if inclusion == "learn":
+        np.testing.assert_array_equal(lam[1:], 0.0)
+
+
 def test_ard_whose_columns_are_zero_has_no_groups():
     y = np.random.default_rng(0).standard_normal(10)
     solver = GroupARD(np.arange(3), 1.0, 1.0, smallest_noise=1e-6, inclusion="learn")

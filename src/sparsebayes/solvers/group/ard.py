@@ -52,6 +52,7 @@ from .row_form import RowForm
 _FASTER = 1.2  # growth of the reach with every step that raised the evidence
 _FURTHEST = 10.0
 _GONE = 1e-12  # lam h below which a group has no influence
+_ABSENT = 1e-18  # lam h of a group that is left out: it stays below _GONE when others leave
 _STILL = 1e-3  # of tol: a step of second order that gains less has found the maximum
 _FAR = np.e  # factor on a variance from which on it is no matter of a Newton step
 
@@ -137,7 +138,7 @@ class GroupARD:
         if self.learn_noise:
             sigma2 = max(float(t @ t) / design.n_observations, self.smallest_noise)
         of_group = np.bincount(self.group_of[blocks.order], squares, blocks.n_groups)
-        lam = 0.1 * _GONE * sigma2 / np.where(of_group > 0.0, of_group, 1.0)
+        lam = _ABSENT * sigma2 / np.where(of_group > 0.0, of_group, 1.0)
         return replace(_state(form, blocks, lam, sigma2, design), is_near=True)
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
@@ -218,13 +219,14 @@ class GroupARD:
         count = int(np.sum(is_in))
         price = np.where(is_in, prior.price(max(count - 1, 0)), prior.price(count))
         leaves = highest <= price
-        factor[leaves] = 0.1 * _GONE / np.maximum(used[leaves], 0.1 * _GONE)
+        factor[leaves] = _ABSENT / np.maximum(used[leaves], _ABSENT)
         gain = np.maximum(highest - price, 0.0) - np.where(is_in, present - price, 0.0)
         far = (factor > _FAR) | ((factor < 1.0 / _FAR) & is_in)
         gain = np.where(far & np.isfinite(gain), gain, 0.0)
         best = float(np.max(gain))
         several = gain > (0.0 if self.inclusion is None else 0.5 * best)
-        for moves in (several, gain == best) if best > 0.0 else ():
+        first = np.arange(len(gain)) == np.argmax(gain)  # of equal columns one may enter
+        for moves in (several, first) if best > 0.0 else ():
             lam = state.lam * np.where(moves, factor, 1.0)
             sigma2, least = state.sigma2, 0.0
             if noise_follows:
@@ -261,7 +263,7 @@ class GroupARD:
     def without_gone(self, state: State, design: Design) -> State:
         """Return the state with variances of zero for the groups without influence."""
         lam = np.where(_used(state) > _GONE, state.lam, 0.0)
-        return replace(state, **vars(_state(state.form, state.blocks, lam, state.sigma2, design)))
+        return _state_or_none(state.form, state.blocks, lam, state.sigma2, design) or state
 
     def posterior(self, state: State, design: Design, t: np.ndarray) -> Posterior:
         """Gaussian, exactly."""

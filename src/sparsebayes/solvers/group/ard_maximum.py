@@ -27,7 +27,7 @@ from ...linalg.blocks import ColumnBlocks, times, transposed
 from .marginals import Form, Marginals, factor
 
 # v times the mean of s that are compared: a quarter of a decade apart, Newton steps do the rest.
-_GRID = 10.0 ** np.arange(-6.0, 12.0, 0.25)
+_GRID = 10.0 ** np.arange(-6.0, 18.0, 0.25)
 
 
 def best_factors(
@@ -46,7 +46,8 @@ def best_factors(
         h, U = np.linalg.eigh(H)
         left = np.einsum("gij,gik,gkj->gj", U, M, U)  # 1 - h, with its digits
         with np.errstate(all="ignore"):
-            s, square = h / left, np.square(times(transposed(U), q) / left)
+            s = np.maximum(h / left, 0.0)  # a rounding error where columns depend on each other
+            square = np.where(s > 0.0, np.square(times(transposed(U), q) / left), 0.0)
             v = np.column_stack([np.ones(len(s)), _GRID / np.mean(s, axis=1)[:, None]])
             inside = v[:, :, None] * s[:, None, :]
             fit = np.sum(v[:, :, None] * square[:, None, :] / (1.0 + inside), axis=2)
@@ -54,7 +55,7 @@ def best_factors(
                 without = m.quadratic + fit[:, :1]
                 fit = -n * np.log(np.maximum(1.0 - fit / without, np.finfo(float).tiny))
             value = 0.5 * (fit - np.sum(np.log1p(inside), axis=2))
-        usable = np.all(np.isfinite(value), axis=1) & np.all(s > 0.0, axis=1)
+        usable = np.all(np.isfinite(value), axis=1) & np.any(s > 0.0, axis=1)
         at = np.argmax(np.where(usable[:, None], value, 0.0), axis=1)
         rows = np.arange(len(s))
         top = np.maximum(value[rows, at], 0.0)

@@ -28,6 +28,7 @@ _MOST = 5  # nodes on either side of the mode, unless the last one is the best
 _FURTHEST = 20  # nodes even then
 BETTER = 1.0  # nats above the mode from which a node takes its place
 _NEGLIGIBLE = 5.0  # nats below the best at which no further node is needed
+_MATTERS = np.log(10.0)  # nats below the best up to which a node left out would be missed
 _STEPS = 100  # of EP at a node
 _ROUGH = 1e-3  # tol at a node, one of several
 _ENOUGH = 30  # of them, after which sites that have settled need not wait for what is learnt
@@ -45,8 +46,8 @@ class NoiseRun(NamedTuple):
     state : State
         Where the run ended.
     settled : bool
-        Whether its sites have settled, and those of a run left out just before it. A run that
-        takes the place of the mode has not: its noise variance is not learnt.
+        Whether its sites have settled, and those of a run left out next to it. A run that takes the
+        place of the mode has not: its noise variance is not learnt.
     """
 
     state: State
@@ -67,6 +68,23 @@ def has_noise_runs(solver: GroupEP) -> bool:
 def _has_settled(iteration: int, info: NamedTuple, state: State) -> bool:
     """Tell whether a run has gone on for some time and its sites have settled."""
     return iteration >= _ENOUGH and state.change <= _ROUGH
+
+
+def _run_at(
+    variance: float, solver: GroupEP, former: State, design: Design, t: np.ndarray
+) -> State:
+    """Run EP at a noise variance, from where a run at a similar one has ended."""
+    warm = former.sites
+    at_node = replace(
+        solver,
+        inclusion_prior=np.where(warm.always, 1.0, expit(warm.prior_log_odds)),
+        slab_variance=warm.slab_variance,
+        noise_variance=variance,
+        warm=warm,
+    )
+    start = at_node.begin(former.form, design)
+    start.sites.factors_by_slab = warm.factors_by_slab
+    return run(at_node, design, t, max_iter=_STEPS, state=start, callback=_has_settled).state
 
 
 def noise_runs(
@@ -92,6 +110,9 @@ def noise_runs(
     assert prior is not None
     learn = tuple(name for name in solver.learn if name != "noise_variance")
     here = replace(prior, learn=learn)
+    at_nodes = replace(
+        solver, learn=learn, hyperprior=here, cool_from=None, tol=max(solver.tol, _ROUGH)
+    )
     freedom = max(mode.n_observations - mode.marginals.n_used, 2.0)
     step = _STEP * np.sqrt(2.0 / freedom)
 
@@ -104,38 +125,27 @@ def noise_runs(
     sites.hyperprior = here
     runs, values = [NoiseRun(replace(mode, sites=sites))], [objective(mode)]
     for sign in (1.0, -1.0):
-        former, settled = mode, True
+        former, settled, chain = mode, True, [0]
         for number in range(1, _FURTHEST + 1):
             variance = float(mode.sigma2 * np.exp(sign * number * step))
             if variance <= solver.smallest_noise or over():
                 break
-            odds = former.sites.prior_log_odds
-            at_node = replace(
-                solver,
-                inclusion_prior=np.where(former.sites.always, 1.0, expit(odds)),
-                slab_variance=former.sites.slab_variance,
-                noise_variance=variance,
-                learn=learn,
-                hyperprior=here,
-                warm=former.sites,
-                cool_from=None,
-                tol=max(solver.tol, _ROUGH),
-            )
-            start = at_node.begin(mode.form, design)
-            start.sites.factors_by_slab = mode.sites.factors_by_slab
-            former = run(
-                at_node, design, t, max_iter=_STEPS, state=start, callback=_has_settled
-            ).state
+            former = _run_at(variance, at_nodes, former, design, t)
             value = objective(former)
             if not np.isfinite(value):
                 break
-            if former.change > _NEAR and number >= _MOST:
-                break
-            if former.change > _NEAR:
+            if former.change > _NEAR:  # between two places, or on the way to a better one
+                last, before = chain[-1], chain[max(len(chain) - 2, 0)]
+                expected = 2.0 * values[last] - values[before]
+                if settled and expected > max(values) - _MATTERS:
+                    runs[last] = runs[last]._replace(settled=False)
                 settled = False
-                continue  # between two places, or on the way to a better one
-            runs.append(NoiseRun(former, settled and former.change <= at_node.tol))
+                if number >= _MOST:
+                    break
+                continue
+            runs.append(NoiseRun(former, settled and former.change <= at_nodes.tol))
             settled = True
+            chain.append(len(values))
             values.append(value)
             best = max(values)
             if value < best - _NEGLIGIBLE or (number >= _MOST and value < best):
