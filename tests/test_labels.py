@@ -148,6 +148,13 @@ def test_rows_outside_the_range_are_warned_of(model):
         model.predict_proba(far)
 
 
+def test_fewer_than_twenty_labels_are_warned_of():
+    X = np.linspace(-2.0, 2.0, 18)[:, None]
+    labels = (np.sin(7.0 * X[:, 0]) > 0.0).astype(int)
+    with pytest.warns(UserWarning, match="only 18 distinct rows, too few to calibrate"):
+        RVMClassifier("rbf", gamma=1.0).fit(X, labels)
+
+
 def test_a_class_of_a_few_rows_is_warned_of():
     X, y = _table(100)
     y[:] = 0

@@ -14,7 +14,7 @@ from scipy.stats import t as student
 
 from .data import Data, is_discrete
 from .designs.candidates import power_of_two
-from .fitting import Fit, Method, Note
+from .fitting import Fit, Method, Note, attempt
 from .kernels import Box, is_option
 from .noise_rounds import ChooseKernel, Round
 from .posterior import Extrapolation, LooPredictions
@@ -312,7 +312,9 @@ def _errors_of_folds(
             continue
         rows = data.subset(train, pairwise)
         trial = problem.fold(rows, most_terms)
-        part = method.refit(trial if relearn is None else relearn(method, trial))
+        part = attempt(method.refit, trial if relearn is None else relearn(method, trial))
+        if part is None:
+            continue
         new = data.X[np.ix_(test, train)] if pairwise else data.X[test]
         mean, spread, _ = part.model.moments(new)
         noise = part.posterior.noise_variance

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -44,6 +44,22 @@ class Note(NamedTuple):
 
     message: str
     category: type[Warning] = UserWarning
+
+
+P = TypeVar("P")
+F = TypeVar("F")
+
+
+def attempt(refit: Callable[[P], F], problem: P) -> F | None:
+    """Return a trial fit, or None where it fails.
+
+    A trial on a part of the rows may meet a problem that the whole data do not have. What would
+    break the fit itself is reported by the fit itself.
+    """
+    try:
+        return refit(problem)
+    except (ArithmeticError, ValueError):  # LinAlgError is a ValueError
+        return None
 
 
 @dataclass(frozen=True, eq=False)

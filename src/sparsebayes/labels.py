@@ -34,7 +34,7 @@ from .class_probabilities import (
     variance_factor,
 )
 from .designs import Design
-from .fitting import Note, cut_short
+from .fitting import Note, attempt, cut_short
 from .kernels import KernelChoice, ProcessKind, is_option
 from .label_folds import N_FOLDS, find_repeats, label_folds
 from .posterior import Dense, Diagonal, Healing, Posterior
@@ -61,6 +61,8 @@ _ROWS_PER_LENGTH = 5  # rows for each length scale below which folds learn them 
 # and generated classes.
 _FUNCTION = 0.5
 _FEW_IN_CLASS = 5  # distinct rows of a class below which its probability is a guess
+# Distinct rows below which all probabilities are: of 15 balanced labels, the larger class has .6.
+_FEW_LABELS = 20
 
 
 # From data to a fit.
@@ -624,29 +626,22 @@ def proposed_kernels(method: LabelMethod, problem: LabelProblem) -> list[KernelC
 
 
 def few_rows_notes(problem: LabelProblem) -> tuple[Note, ...]:
-    """Return a warning where a class has so few rows that its probability is a guess."""
-    count = np.bincount(problem.codes, minlength=problem.n_classes)
+    """Return a warning where there are so few rows that probabilities are a guess."""
+    count, n = np.bincount(problem.codes, minlength=problem.n_classes), len(problem.codes)
     smallest = int(np.min(count))
-    if smallest >= _FEW_IN_CLASS:
+    if smallest < _FEW_IN_CLASS:
+        message = (
+            f"A class has only {smallest} of {n} distinct rows, too few to calibrate its "
+            "probability. Collect more rows of this class, or merge it with another one."
+        )
+    elif n < _FEW_LABELS:
+        message = (
+            f"There are only {n} distinct rows, too few to calibrate probabilities: those of the "
+            "predicted classes may be .1 too high. Collect more rows."
+        )
+    else:
         return ()
-    message = (
-        f"A class has only {smallest} of {len(problem.codes)} distinct rows, too few to "
-        "calibrate its probability. Collect more rows of this class, or merge it with "
-        "another one."
-    )
     return (Note(message),)
-
-
-def _attempt(refit: Refit, problem: LabelProblem) -> LabelFit | None:
-    """Return a trial fit, or None where it fails.
-
-    A trial on a part of the rows may meet a problem that the whole data do not have. What would
-    break the fit itself is reported by the fit itself.
-    """
-    try:
-        return refit(problem)
-    except (ArithmeticError, ValueError):  # LinAlgError is a ValueError
-        return None
 
 
 def kernel_score(refit: Refit, problem: LabelProblem, selects: bool = True) -> float:
@@ -660,7 +655,7 @@ def kernel_score(refit: Refit, problem: LabelProblem, selects: bool = True) -> f
     problem = problem.compared()
     if problem.n_classes < 2:
         return np.nan
-    fit = _attempt(refit, problem)
+    fit = attempt(refit, problem)
     if fit is None or fit.weight_precision is None:
         return np.nan
     functions = np.count_nonzero(np.isfinite(fit.weight_precision)) if selects else 0
@@ -706,7 +701,7 @@ def fold_predictions(
         if np.any(weight[train] != 1.0):
             inner = replace(inner, data=replace(inner.rows, weight=weight[train]))
         z = np.full((len(test), k) if k > 2 else len(test), np.nan)
-        fit = _attempt(refit, inner)
+        fit = attempt(refit, inner)
         if problem.reporter.budget.over:  # it may have been cut short
             break
         if fit is not None and len(fit.posteriors) == len(problem.positive):

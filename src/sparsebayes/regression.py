@@ -18,7 +18,7 @@ from scipy.sparse import issparse
 from ._array import to_numpy
 from .calibration import MOST_ROWS, calibrate, outlier_notes
 from .data import Data
-from .fitting import ConstantTarget, Fit, Method, Note
+from .fitting import ConstantTarget, Fit, Method, Note, attempt
 from .kernels import Box, is_option
 from .noise_rounds import (
     MANY_ROWS,
@@ -50,7 +50,8 @@ def with_kernel(method: Method, problem: Problem) -> Problem:
         comparison = replace(method, noise=replace(method.noise, variance="learn"))
 
     def score(trial: Problem) -> float:
-        return _loo_score(fit_with_noise(comparison, trial), trial.choice.n_lengths)
+        fit = attempt(partial(fit_with_noise, comparison), trial)
+        return np.nan if fit is None else _loo_score(fit, trial.choice.n_lengths)
 
     compares = method.compares and len(problem.rows.used) <= MOST_ROWS
     return with_chosen_kernel(

@@ -371,7 +371,7 @@ class Explored:
         unexplored = explored.lack(between) > _NOTICED * noise
         of_each = np.bincount(first, unexplored, m) + np.bincount(second, unexplored, m)
         is_alone = np.max(of_each, initial=0.0) > 0.5 * (m - 1)
-        return explored if is_alone or np.mean(unexplored) > _GAPS else None
+        return explored if is_alone or np.sum(unexplored) > _GAPS * len(unexplored) else None
 
     def lack(self, X: Array) -> Array:
         """Return by how much r exceeds its typical value at each row, 0 where it does not."""
