@@ -65,6 +65,7 @@ CELLS = {
     "drift": "noise that is correlated from row to row; new rows are later",
     "weights by input": "sample_weight from .2 to 5 that grows with an input",
     "precision weights": "noise that grows tenfold along an input; sample_weight is its precision",
+    "averages": "rows are means of 1 to 11 observations, sample_weight their number",
     "subjects": "20 subjects with an effect and an input of their own; new rows are of others",
     "levels": "a smooth input that was set to twelve levels; new rows are between them",
     "rare class": "about 5 % of the rows in a class",
@@ -203,6 +204,8 @@ def observe(cell, rng, X, Z, f, K, n):
         sd = np.zeros(len(f))
     elif cell in ("uneven noise", "precision weights"):
         sd = 0.1 * 10 ** ((Z[:, 0] + 2.0) / 4.0)
+    elif cell == "averages":
+        sd[:n] /= rng.integers(1, 12, n) ** 0.5
     y = f + sd * e
     if cell == "rounded":
         y = np.round(2.0 * y) / 2.0
@@ -327,6 +330,8 @@ def spoil(cell, rng, plain):
             X[:] = np.where(rng.random(X.shape) < 0.1, plain.X.mean(axis=0), X)
     elif cell == "precision weights" and plain.P is None:
         return replace(plain, weight=np.mean(plain.noise) / plain.noise)
+    elif cell == "averages":
+        return replace(plain, weight=np.round(NOISE**2 / plain.noise))
     elif cell == "weights by input":
         order = np.argsort(np.argsort(plain.X[:, 0])) / n
         return replace(plain, weight=0.2 + 4.8 * order)

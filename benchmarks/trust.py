@@ -75,6 +75,7 @@ LOWEST_COVERAGE, LARGEST_STD, LARGEST_GAP, LARGEST_SHARE = 0.85, 2.0, 0.05, 1.25
 REGRESSION_ONLY = {
     *("t noise", "uneven noise", "counts", "outliers", "one outlier", "drift"),
     *("censored", "zero-inflated", "lognormal target", "precision weights", "subjects", "levels"),
+    "averages",
 }
 N_DRAWS = 1000  # of `sample_y` at each new row
 CLASS_DRAWS = 4  # for each of regression: 100 labels say less than 100 numbers
@@ -84,8 +85,11 @@ CLASSES_ONLY = {"rare class", "two of a class", "few labels", "flipped labels", 
 OPTION_CELLS = {
     *("plain", "duplicates", "bootstrap", "weights", "weights 2.5", "30 rows", "p > n", "t noise"),
     *("noise-free", "pure noise", "beyond", "grades", "rare class", "two of a class", "replicates"),
-    *("sorted", "gap", "precision weights", "levels"),
+    *("sorted", "gap", "precision weights", "levels", "averages"),
 }
+# Settings that cannot know the noise of single observations from means: it is given, or rows arrive
+# in parts.
+NO_AVERAGES = {"float", "array", "parts"}
 
 
 # Estimators.
@@ -231,6 +235,8 @@ class Setting:
     def has(self, cell):
         """Return whether the setting is measured in this cell."""
         skipped = REGRESSION_ONLY if self.classes else CLASSES_ONLY
+        if cell == "averages" and not NO_AVERAGES.isdisjoint(self.name.split()):
+            return False
         return cell not in skipped and not (self.option and cell not in OPTION_CELLS)
 
 

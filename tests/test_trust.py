@@ -12,7 +12,15 @@ import numpy as np
 import pytest
 
 from benchmarks.trouble import draw
-from benchmarks.trust import FIRST_FRESH, LOWEST_COVERAGE, SETTINGS, grid, judge, measure
+from benchmarks.trust import (
+    FIRST_FRESH,
+    LARGEST_STD,
+    LOWEST_COVERAGE,
+    SETTINGS,
+    grid,
+    judge,
+    measure,
+)
 from sparsebayes import (
     BackfittingRegressor,
     OrthogonalLeastSquaresRegressor,
@@ -115,6 +123,35 @@ def test_inputs_measured_several_times_keep_the_coverage(name):
 def test_weights_that_are_precisions_keep_the_coverage(name):
     # A new row has the mean noise, not that of a row of mean weight: coverage was .75 to .80.
     assert holds("precision weights", name, draws=2)
+
+
+@cases("RVM,RVM input,RVM student,GP gamma,OLS gamma,RVM columns,SpikeSlab,GroupARD,table small")
+def test_means_of_several_measurements_predict_single_ones(name):
+    # The noise of a row of mean weight, or of mean noise, is .4 to .55 of that of one measurement.
+    setting = BY_NAME[name]
+    row = measure(setting, draw("averages", 1, columns=setting.columns))
+    assert row["scores"]["in 95"] > 0.88
+    assert row["scores"]["std"] < LARGEST_STD
+    assert any("larger sample_weight" in text for text in row["warnings"])
+
+
+@pytest.mark.parametrize("noise", ["equal", "smaller"])
+def test_whole_weights_are_numbers_of_measurements_only_if_residuals_say_so(noise):
+    rng = np.random.default_rng(0)
+    X, weight = rng.uniform(-2.0, 2.0, (200, 1)), rng.integers(1, 9, 200)
+    std = 0.3 if noise == "equal" else 0.3 / np.sqrt(weight)
+    y = np.sin(2.0 * X[:, 0]) + std * rng.standard_normal(200)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = RVMRegressor("rbf", gamma=1.0).fit(X, y, sample_weight=weight)
+    assert model.noise_variance_**0.5 == pytest.approx(0.3, rel=0.15)
+    assert any("single measurement" in str(w.message) for w in caught) == (noise == "smaller")
+    if noise == "equal":  # of few rows nothing is known
+        with pytest.warns(UserWarning, match="do not show whether a row stands for"):
+            RVMRegressor("rbf", gamma=1.0).fit(X[:25], y[:25], sample_weight=weight[:25])
+    # As fractions they are precisions, of which a new row has the mean.
+    model.fit(X, y, sample_weight=weight / np.mean(weight))
+    assert model.noise_variance_**0.5 == pytest.approx(np.mean(np.square(std)) ** 0.5, rel=0.15)
 
 
 @pytest.mark.parametrize("cell", ["weights", "precision weights"])

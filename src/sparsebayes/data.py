@@ -74,6 +74,9 @@ class Data:
         merged into one observation, known variances, or weights of a noise model. None is 1.
     single : bool
         Whether the inputs were given in float32, so that products may be formed in it.
+    measurement_precision : float or None
+        Precision of a row of weight 1 if `sample_weight` has whole numbers, so that a row may be
+        the mean of as many measurements; None otherwise.
     """
 
     X: Any
@@ -81,6 +84,7 @@ class Data:
     weight: np.ndarray | None = None
     precision: np.ndarray | None = None
     single: bool = False
+    measurement_precision: float | None = None
 
     @property
     def n_rows(self) -> int:
@@ -149,7 +153,7 @@ class Data:
             X = self.X.take(numbers)
         else:
             X = self.X[np.ix_(numbers, numbers)] if pairwise else self.X[numbers]
-        return Data(X, self.y[numbers], weight, precision, self.single)
+        return replace(self, X=X, y=self.y[numbers], weight=weight, precision=precision)
 
     def input_hashes(self) -> np.ndarray:
         """Return 64 bits for each row of X; equal rows have equal bits."""
@@ -214,7 +218,11 @@ def merge_duplicates(data: Data) -> Data:
     if merged is None:
         return data
     kept = merged > 0.0
-    return replace(data, weight=kept.astype(np.float64), precision=np.where(kept, merged, 1.0))
+    precision = np.where(kept, merged, 1.0)
+    data, weight = replace(data, weight=kept.astype(np.float64), precision=precision), data.weight
+    if weight is None or np.ptp(weight) == 0.0 or np.any(weight != np.round(weight)):
+        return data
+    return replace(data, measurement_precision=float(np.sum(merged) / np.sum(weight)))
 
 
 _FEW_INPUTS = 20  # distinct rows up to which inputs are discrete

@@ -23,8 +23,9 @@ import numpy as np
 
 from ._array import to_numpy
 from .data import Data
-from .fitting import Fit, Method, NoiseSpec
+from .fitting import Fit, Method, NoiseSpec, Note
 from .kernels import is_option
+from .linalg.scalar import maximise
 from .posterior.leave_one_out import Calibration, LeaveOneOut, LooPredictions
 from .posterior.noise import (
     MOST_ROWS,
@@ -45,8 +46,22 @@ _MOST_ROUNDS = 6  # rounds of a robust fit
 _WORSE = 1.01  # leave-one-out error of a weighted fit over that of an unweighted one, at most
 MANY_ROWS = 2000  # of an exact process, above which it has one round: a factorisation takes long
 _FAR = 1.5  # standard deviations of the target at which a constant runs away from it
-_BY_CHANCE = 3.0  # standard errors by which residuals may depend on the weights
+_BY_CHANCE = 3.0  # nats by which residuals may depend on the weights: odds of 20 to 1
+_TAIL_DF = 4.0  # degrees of freedom with which precisions are compared with equal noise
 _SETTLED = 0.02  # mean change of robust weights, which are 1 on average, at which they have settled
+_MEANS = (
+    "Rows with a larger sample_weight have smaller errors, as means of several measurements have, "
+    "and the weights are whole numbers. The predicted standard deviations are those of a single "
+    "measurement (weight 1). If the weights are not numbers of measurements, divide them by their "
+    "mean: then they are those of a row with the mean noise of the training rows."
+)
+_MUCH_MORE = 2.0  # noise variance of a measurement over that of a row, from which it matters
+_REPEATS = (
+    "sample_weight has whole numbers, and the errors do not show whether a row stands for so many "
+    "equal rows or for the mean of so many measurements. It is taken to stand for equal rows. If "
+    "rows are means, the noise of a single measurement has {:.2g} times the standard deviation of "
+    "noise_variance_."
+)
 
 ChooseKernel = Callable[[Method, Problem], Problem]
 
@@ -177,15 +192,16 @@ def with_variance_of_rows(last: Round, noise: NoiseSpec) -> Round:
 
 
 def with_noise_of_weights(last: Round) -> Round:
-    """Return the round in which a new row has the mean noise, if weights are precisions.
+    """Return the round with the noise of a new row, if weights are precisions.
 
     Rows of larger weight are known better, whether they are means of observations of equal noise or
     single observations of less noise. A new row is a single one. If the noise does not depend on
     the weight, its variance is that of a row of mean weight. But if residuals are the smaller the
-    larger the weight is, so that they contradict an equal noise, it is the mean over the rows, at
-    most that of the squared residuals. The posterior keeps the noise of a row of mean weight, which
-    its evidence is of. Where the posterior is not Gaussian, the leave-one-out residuals are those
-    of a Gaussian with the same mean and variance.
+    larger the weight is, so that they contradict an equal noise, it is that of a row of weight 1 if
+    the weights are whole numbers, and otherwise the mean over the rows, at most that of the squared
+    residuals or of the target. The posterior keeps the noise of a row of mean weight, which its
+    evidence is of. Where the posterior is not Gaussian, the leave-one-out residuals are those of a
+    Gaussian with the same mean and variance.
     """
     fit, data = last.fit, last.problem.rows
     if data.precision is None:
@@ -196,22 +212,106 @@ def with_noise_of_weights(last: Round) -> Round:
         with np.errstate(over="ignore", invalid="ignore"):  # as below
             loo = _with_precision(data.reduce(job), data)
     weight, precision = loo.weight, data.precision
-    with np.errstate(all="ignore"):  # a score that is no number is not large
+    counted = weight > 0.0
+    with np.errstate(all="ignore"):  # a ratio that is not a number is not large
+        nats = _evidence_of_weights(precision, loo, loo.fitted_noise)
         # Without a row of leverage 1 nothing is known there, and its residual says nothing.
         square = np.where(loo.has_rest, np.square(loo.residual), 0.0)
-        relative = precision / np.average(precision, weights=weight)
-        excess = ((weight * (1.0 - relative)) * square.T).T
-        score = np.sum(excess, axis=0) / np.sqrt(np.sum(np.square(excess), axis=0))
         # Weights over many powers of ten promise more noise for some rows than there is error.
-        error = weight @ square / (weight @ loo.has_rest) / loo.fitted_noise
-        counted = weight > 0.0
-        ratio = np.minimum(np.average(1.0 / precision[counted], weights=weight[counted]), error)
-    depends = np.asarray(score > _BY_CHANCE)
+        error = weight @ square / (weight @ loo.has_rest)
+        around = loo.y - np.average(loo.y, axis=0, weights=weight)
+        most = np.minimum(error, np.average(np.square(around), axis=0, weights=weight))
+        mean = np.average(1.0 / precision[counted], weights=weight[counted])
+        ratio = np.minimum(mean, most / loo.fitted_noise)
+    depends = nats > _BY_CHANCE
     if fit.loo is not None and not np.any(depends):
         # The rows have the noise that a new one has, and are judged by it.
         last = replace(last, fit=replace(fit, loo=loo._replace(noise=loo.fitted_noise)))
-    ratio = np.where(depends & (ratio > 1.0), ratio, 1.0)[()]
-    return replace(last, fit=replace(last.fit, noise=fit.noise.scaled(ratio)))
+    notes = fit.notes
+    if data.measurement_precision is not None:
+        ratio = np.asarray(1.0 / data.measurement_precision)
+        notes += _notes_of_measurements(last.problem, nats, float(ratio))
+    factor = np.where(depends & (ratio > 1.0), ratio, 1.0)[()]
+    return replace(last, fit=replace(last.fit, noise=fit.noise.scaled(factor), notes=notes))
+
+
+def _evidence_of_weights(
+    precision: np.ndarray, loo: LooPredictions, noise: float | np.ndarray
+) -> np.ndarray:
+    """Return for each target the nats by which left-out residuals speak for these precisions.
+
+    `noise` is the variance, of each row or of all, that is divided by the precisions or not. Rows
+    of leverage 1 do not count.
+    """
+    shape, weight = loo.gap.shape, loo.weight
+    of_rows = (loo.residual, loo.spread / loo.rest, noise, (loo.has_rest.T & (weight > 0.0)).T)
+    targets = (np.broadcast_to(x, shape).reshape(shape[0], -1).T for x in of_rows)
+    nats = []
+    for *values, counts in zip(*targets, strict=True):
+        rows = np.flatnonzero(counts)
+        rows = rows[:: -(-len(rows) // MOST_ROWS) or 1]
+        nats.append(_evidence_of_precisions(precision[rows], *(x[rows] for x in values)))
+    return np.reshape(nats, shape[1:])
+
+
+def _evidence_of_precisions(
+    precision: np.ndarray, residual: np.ndarray, spread: np.ndarray, noise: np.ndarray
+) -> float:
+    """Return the nats by which residuals are more probable with the precisions than without them.
+
+    It is NaN for residuals of zero. Both noises are scaled by their most probable factors. The
+    variance of the function is added, and residuals have Student's t, so that a few large ones do
+    not decide.
+    """
+    square = np.square(residual)
+    size = np.mean(square) if len(square) else 0.0
+    if not 0.0 < size < np.inf:
+        return np.nan
+    square, spread, noise = square / size, spread / size, noise / size
+    best = []
+    for level in (noise / precision, noise):
+
+        def density(log_factor: float, level: np.ndarray = level) -> float:
+            variance = np.exp(log_factor) * level + spread
+            tail = (_TAIL_DF + 1.0) * np.log1p(square / variance / _TAIL_DF)
+            return float(-0.5 * np.sum(np.log(variance) + tail))
+
+        middle = -float(np.log(np.mean(level)))
+        best.append(maximise(density, middle - 12.0, middle + 3.0, step=1.0, tol=0.01)[1])
+    return best[0] - best[1]
+
+
+def with_noise_of_measurements(last: Round, problem: Problem) -> Round:
+    """Return the round with the noise of a single measurement, if rows are means of several.
+
+    The noise of the round is that of the rows. Their weights in the problem that was given are the
+    numbers of measurements, if they are whole.
+    """
+    data = problem.rows
+    if data.precision is None or data.measurement_precision is None:
+        return last
+    with np.errstate(all="ignore"):
+        nats = _evidence_of_weights(data.precision, last.loo, last.loo.noise_variance)
+    # The noise of a row of weight 1, over the mean noise of the rows.
+    measurements = data.precision[data.used] / data.measurement_precision
+    ratio = float(1.0 / np.mean(1.0 / measurements))
+    notes = last.fit.notes + _notes_of_measurements(problem, nats, ratio)
+    noise = last.fit.noise.scaled(ratio if nats > _BY_CHANCE else 1.0)
+    return replace(last, fit=replace(last.fit, noise=noise, notes=notes))
+
+
+def _notes_of_measurements(problem: Problem, nats: np.ndarray, ratio: float) -> tuple[Note, ...]:
+    """Return a warning where rows are means of measurements, or may be.
+
+    `ratio` is the noise variance of a single measurement over that of a new row otherwise.
+    """
+    if problem.purpose != "fit":
+        return ()
+    if np.any(nats > _BY_CHANCE):
+        return (Note(_MEANS),)
+    if ratio > _MUCH_MORE and np.any(nats > -_BY_CHANCE):
+        return (Note(_REPEATS.format(ratio**0.5)),)
+    return ()
 
 
 def input_noise(first: Round, refit: Callable[[Round, Data, Fit], Round] | None) -> Round:
@@ -223,7 +323,8 @@ def input_noise(first: Round, refit: Callable[[Round, Data, Fit], Round] | None)
     if refit is None or first.fit.noise.model is None or first.problem.reporter.budget.over:
         return first
     # The root: weights from variances that are not known well would follow their errors.
-    second = refit(first, _weighted(first, np.sqrt(first.loo.noise_variance)), first.fit)
+    data = _weighted(first, first.problem.rows, np.sqrt(first.loo.noise_variance))
+    second = refit(first, data, first.fit)
     # Weights follow the rows of little noise, and the mean of the others may be lost.
     if not second.mean_square() <= _WORSE**2 * first.mean_square():
         return first
@@ -234,7 +335,7 @@ def input_noise(first: Round, refit: Callable[[Round, Data, Fit], Round] | None)
 
 def robust_rounds(method: Method, last: Round, choose_kernel: ChooseKernel) -> Round:
     """Fit rounds with the weights that Student's t gives to residuals, until these settle."""
-    former = np.ones(last.problem.rows.n_rows)
+    given, former = last.problem.rows, np.ones(last.problem.rows.n_rows)
     varies = method.noise.depends_on_inputs
     for number in range(_MOST_ROUNDS):
         last = _student(_with_noise(last, varies))
@@ -244,7 +345,7 @@ def robust_rounds(method: Method, last: Round, choose_kernel: ChooseKernel) -> R
         settled = np.mean(np.abs(weight - former)) < _SETTLED
         if number + 1 == _MOST_ROUNDS or settled or last.problem.reporter.budget.over:
             break
-        data = _weighted(last, last.loo.noise_variance / weight)
+        data = _weighted(last, given, last.loo.noise_variance / weight)
         if number == 0 and last.problem.purpose != "trial":
             # Outliers had a part in the kernel of the first fit. The noise of the weighted rows is
             # normal, so trial fits need no rounds of their own.
@@ -257,11 +358,13 @@ def robust_rounds(method: Method, last: Round, choose_kernel: ChooseKernel) -> R
     return last.with_tail(_around_function(last, tail))
 
 
-def _weighted(last: Round, variance: np.ndarray) -> Data:
-    """Return the data with precisions from these variances of the rows."""
+def _weighted(last: Round, given: Data, variance: np.ndarray) -> Data:
+    """Return the given data with precisions divided by these variances of the rows."""
     count = last.loo.weight
+    if given.precision is not None:
+        variance = variance / given.precision
     precision, _ = _precisions(variance, count)
-    return replace(last.problem.rows, weight=count, precision=precision)
+    return replace(given, weight=count, precision=precision)
 
 
 def _precisions(variance: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, float]:
@@ -408,7 +511,7 @@ def settled(method: Method, last: Round) -> Fit:
         return replace(fit, noise=replace(noise, at_rows=at_rows))
     if loo is not None and loo.noise is not None:
         if np.ndim(loo.noise):
-            noise = replace(noise, at_rows=loo.noise)
+            noise = replace(noise, at_rows=np.asarray(loo.noise))
         model = model.with_posterior(replace(model.posterior, noise_variance=noise.level))
     return replace(fit, model=model, noise=noise)
 

@@ -28,6 +28,7 @@ from .noise_rounds import (
     settled,
     solve_round,
     with_known_variances,
+    with_noise_of_measurements,
     with_noise_of_weights,
     with_variance_of_rows,
 )
@@ -104,11 +105,11 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
     if noise.per_row:
         last = with_variance_of_rows(last, noise)
     elif noise.robust:
-        last = robust_rounds(method, last, with_kernel)
+        last = with_noise_of_measurements(robust_rounds(method, last, with_kernel), problem)
     elif noise.depends_on_inputs:
         is_large = method.process == "exact" and len(problem.rows.used) > MANY_ROWS
         refit = None if is_large else partial(refit_round, method)
-        last = input_noise(last, refit)
+        last = with_noise_of_measurements(input_noise(last, refit), problem)
     elif noise.learnt:
         last = with_noise_of_weights(last)
     if noise.learnt and last.fit.noise.tail is None:

@@ -55,6 +55,22 @@ def test_whole_weights_are_repetition(model, noise):
 
 
 @CASES
+def test_weights_move_the_mean_in_all_rounds(model, noise):
+    # Two kinds of rows; robust fits go on after the first round only if there are outliers.
+    X, y, std = problem()
+    rng = np.random.default_rng(2)
+    second = rng.random(len(y)) < 0.5
+    y = y + second
+    if "student" in noise:
+        y = y + np.where(rng.random(len(y)) < 0.1, 8.0, 0.0) * std
+    means = []
+    for weight in (1.0, 10.0):
+        weights = np.where(second, weight, 1.0)
+        means.append(np.mean(fitted(model, noise, X, y, std, weights).predict(X)))
+    assert means[1] - means[0] > 0.2
+
+
+@CASES
 def test_predictions_have_the_units_of_the_target(model, noise):
     X, y, std = problem(60)
     plain = answers(fitted(model, noise, X, y, std), X)

@@ -60,7 +60,7 @@ class LooPredictions(NamedTuple):
     fitted_noise: float | np.ndarray
     added: float | np.ndarray = 0.0
     precision: float | np.ndarray = 1.0
-    noise: Any = None
+    noise: float | np.ndarray | None = None
 
     @property
     def rest(self) -> np.ndarray:
@@ -82,7 +82,7 @@ class LooPredictions(NamedTuple):
         return self.gap / self.rest
 
     @property
-    def noise_variance(self) -> Any:
+    def noise_variance(self) -> float | np.ndarray:
         """The noise variance of an observation at each row; infinite beyond float64."""
         if self.noise is not None:
             return self.noise
