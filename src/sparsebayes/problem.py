@@ -283,7 +283,8 @@ def with_chosen_kernel(
     if not spec.on_rows:
         return replace(problem, kernel=KernelChoice())
     weight = data.likelihood_weight
-    if not data.in_memory and is_option(spec.gamma, "scale") and not is_option(spec.family, "auto"):
+    one_width = not is_option(spec.family, "auto", "sum", "additive")
+    if not data.in_memory and one_width and is_option(spec.gamma, "scale"):
         gamma = data.X.with_arrays(weight).reduce(SpreadJob()).gamma
         return replace(problem, kernel=spec.fixed(gamma))
     rows = data.used

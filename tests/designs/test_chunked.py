@@ -164,6 +164,8 @@ def test_wrong_blocks_are_a_sentence():
     blocks = RowBlocks([X])
     with pytest.raises(ValueError, match="blocks of X have 100 rows"):
         ForwardRegressor("rbf", gamma="scale").fit(blocks, y[:50])
+    with pytest.raises(ValueError, match="a smooth and a rough part"):
+        ForwardRegressor("sum", gamma="scale").fit(blocks, y)
     with pytest.raises(ValueError, match="requires a named kernel"):
         ForwardRegressor("precomputed").fit(blocks, y)
     for parameters in ({"candidates": "all"}, {"rank": 3}, {"early_stopping": "validation"}):
