@@ -85,6 +85,22 @@ def test_log_joint_differences_are_those_of_the_dense_formula():
     assert ours(a) - ours(b) == pytest.approx(dense(a) - dense(b), rel=1e-9)
 
 
+@pytest.mark.parametrize("sigma2", [1e-6, 1e-12, 1e-25])
+def test_low_noise_leaves_odds_that_do_not_depend_on_the_side_they_are_seen_from(sigma2):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((3, 8))
+    y = X[:, :3] @ [1.0, -2.0, 1.0]
+    model = (np.arange(8) // 2, 0.3, 1.0, sigma2)
+    state = _chain(X, y, *model, n_samples=100).state
+    assert np.all((state.inclusion_sum >= 0.0) & (state.inclusion_sum <= 100.0))
+    for g in range(4):
+        z = state.z.copy()
+        z[g] = ~z[g]
+        other = GroupGibbs(*model, start=z).init(DenseDesign(X), y)
+        if sigma2 >= 1e-12:  # a block of two columns has half of the digits
+            assert other.odds[g] == pytest.approx(state.odds[g], rel=1e-6, abs=0.01)
+
+
 def test_stuck_chains_are_reported():
     frozen = np.stack([np.zeros((100, 1)), np.ones((100, 1))])
     assert np.isinf(split_r_hat(frozen)[0])

@@ -14,7 +14,7 @@ visiting one group at a time, at the cost of the changes alone, O(n d k) each.
 
 A change is a rank-k update of H. Such updates drift, and downdates of C^-1 end in a singular
 matrix: the active part is factored afresh at every change, and q with it; H every `refresh`
-changes.
+changes, or sooner if low noise leaves too few digits.
 
 After each sweep w is drawn from its Gaussian given z. Inclusion probabilities and moments are
 averages of conditional expectations (Rao-Blackwell), not of draws.
@@ -31,10 +31,15 @@ from scipy.sparse import csr_array
 from scipy.special import expit, logit
 
 from ...designs import Design
-from ...linalg.blocks import ColumnBlocks, column_blocks, transposed
+from ...linalg.blocks import ColumnBlocks, column_blocks, log_diagonal, transposed
 from ...posterior import Draws, Posterior
 from ...priors import fit_slab
 from ..run import StopReason
+
+_EPS = float(np.finfo(np.float64).eps)
+_LOST = (
+    1e-6  # rounding error of H, in units of the prior precisions, with which it is computed afresh
+)
 
 
 @dataclass
@@ -51,8 +56,10 @@ class State:
     q: np.ndarray = field(default_factory=lambda: np.empty(0))
     active: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.intp))
     root: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))  # L^-1, precision L L'
+    shift: np.ndarray = field(default_factory=lambda: np.empty(0))  # L' mean
     mean: np.ndarray = field(default_factory=lambda: np.empty(0))
     odds: np.ndarray = field(default_factory=lambda: np.empty(0))  # log-odds of each group being in
+    rounding: float = 0.0  # of H, in units of the prior precisions
     n_changes: int = 0
     n_sweeps: int = 0
     inclusion_sum: np.ndarray = field(default_factory=lambda: np.empty(0))
@@ -91,7 +98,7 @@ class GroupGibbs:
     start : array of bool of shape (n_groups,), optional
         Groups in the model at the start; drawn from the prior by default.
     refresh : int, default=100
-        Changes after which H is computed afresh.
+        Most changes after which H is computed afresh.
 
     Examples
     --------
@@ -136,6 +143,8 @@ class GroupGibbs:
             np.zeros(d),
             np.zeros(d),
         )
+        squares = np.einsum("ij,ij->j", X, X) * self._v0(state)[group]
+        state.rounding = _EPS * float(np.max(squares)) / self.noise_variance
         self._refresh(state)
         state.odds = self._log_odds(state)
         return state
@@ -176,16 +185,18 @@ class GroupGibbs:
 
     def _refresh(self, state: State) -> None:
         self._factor(state)
-        X, sigma2 = state.X, self.noise_variance
-        # X_g'C^-1X_g = X_g'X_g/sigma2 - |L^-1 X_A'X_g|^2/sigma2^2.
-        W = state.root @ (X[:, state.active].T @ X) / sigma2
+        # X_g'C^-1 X_g is the square of what the active columns and their prior leave of X_g: a
+        # difference of squares would lose what low noise leaves of it.
+        Q = np.linalg.qr(self._active_rows(state))[0]
+        prior = np.zeros((len(state.active), state.X.shape[1]))
+        rest = np.vstack([state.X / np.sqrt(self.noise_variance), prior])
+        rest -= Q @ (Q.T @ rest)
         state.H = []
         for b in state.blocks.buckets:
             at = slice(b.start, b.start + b.columns.size)
-            shape = (len(b.owner), b.size)
-            Xg = X.T[at].reshape(*shape, len(state.t))
-            Wg = np.ascontiguousarray(W[:, at].T).reshape(*shape, len(W))
-            state.H.append(Xg @ transposed(Xg) / sigma2 - Wg @ transposed(Wg))
+            shape = (len(b.owner), b.size, len(rest))
+            F = np.ascontiguousarray(rest.T[at]).reshape(shape)
+            state.H.append(F @ transposed(F))
         state.n_changes = 0
 
     def _factor(self, state: State) -> None:
@@ -195,25 +206,22 @@ class GroupGibbs:
         Their normal equations would lose half of the digits when the noise is low.
         """
         state.active = np.flatnonzero(state.z[state.group])
-        k, sd = len(state.active), np.sqrt(self.noise_variance)
-        rows = np.zeros((len(state.t) + k, k + 1))
-        rows[: len(state.t), :k] = state.X[:, state.active] / sd
-        rows[: len(state.t), k] = state.t / sd
-        prior = np.sqrt(1.0 / self._v0(state)[state.group[state.active]])
-        rows[len(state.t) + np.arange(k), np.arange(k)] = prior
-        R = np.asarray(np.linalg.qr(rows, mode="r"))
+        k = len(state.active)
+        t = np.append(state.t / np.sqrt(self.noise_variance), np.zeros(k))
+        R = np.asarray(np.linalg.qr(np.column_stack([self._active_rows(state), t]), mode="r"))
         R[:k] *= np.sign(np.diag(R))[:k, None]
         state.root = solve_triangular(R[:k, :k], np.eye(k), trans="T") if k else np.empty((0, 0))
-        state.mean = state.root.T @ R[:k, k]
+        state.shift = R[:k, k]
+        state.mean = state.root.T @ state.shift
         # q = X'C^-1 t; carried along by updates it would lose what low noise leaves of it.
         residual = state.t - state.X[:, state.active] @ state.mean
         state.q = state.X.T @ residual / self.noise_variance
 
-    def _solve(self, state: State, V: np.ndarray) -> np.ndarray:
-        """C^-1 V."""
-        sigma2 = self.noise_variance
-        X = state.X[:, state.active]
-        return (V - X @ (state.root.T @ (state.root @ (X.T @ V))) / sigma2) / sigma2
+    def _active_rows(self, state: State) -> np.ndarray:
+        """Active columns in units of the noise, above the roots of their prior precisions."""
+        prior = np.sqrt(1.0 / self._v0(state)[state.group[state.active]])
+        columns = state.X[:, state.active] / np.sqrt(self.noise_variance)
+        return np.vstack([columns, np.diag(prior)])
 
     def _log_odds(self, state: State) -> np.ndarray:
         """Log-odds of every group being in, given all the others."""
@@ -221,43 +229,41 @@ class GroupGibbs:
         position = np.cumsum(state.z[state.group]) - 1  # of an ordered column among the active
         for b, H in zip(state.blocks.buckets, state.H, strict=True):
             columns = b.start + np.arange(b.columns.size).reshape(b.columns.shape)
-            B, r = H.copy(), state.q[columns]
+            # Low noise leaves a matrix that is positive definite but for rounding errors.
+            rounding = 4.0 * _EPS * np.einsum("gii->g", H)[:, None, None] * np.eye(b.size)
+            fit = fit_slab(H + rounding, state.q[columns], v0[b.owner])
+            out[b.owner] = fit.log_bayes_factor
             inside = np.flatnonzero(state.z[b.owner])
             if inside.size:
-                members = position[columns[inside]]
-                roots = np.moveaxis(state.root[:, members], 0, -1)  # (inside, k, n_active)
-                precision = np.linalg.inv(roots @ transposed(roots))
-                B[inside] = precision - np.eye(b.size) / v0[b.owner[inside], None, None]
-                r[inside] = (precision @ state.mean[members][:, :, None])[:, :, 0]
-            out[b.owner] = fit_slab(B, r, v0[b.owner]).log_bayes_factor
+                # With V = R'R the posterior covariance of the weights of the group and m their
+                # mean, I + v0 B = v0 V^-1 and r'(B + I/v0)^-1 r = m'V^-1 m = |Q'shift|^2.
+                Q, R = np.linalg.qr(np.moveaxis(state.root[:, position[columns[inside]]], 0, 1))
+                half = transposed(Q) @ state.shift
+                log_scale = log_diagonal(np.abs(R)) - 0.5 * b.size * np.log(v0[b.owner[inside]])
+                out[b.owner[inside]] = 0.5 * np.sum(half**2, axis=1) + log_scale
         return logit(np.broadcast_to(self.inclusion_prior, len(out))) + out
 
     def _change(self, state: State, g: int) -> None:
         """Take group g in or out, and carry H along."""
-        columns = np.flatnonzero(state.group == g)
-        v0, k = self._v0(state)[g], len(columns)
-        if state.z[g]:
-            # With V the posterior covariance of the active weights, C^-1 X_g = X_A V_Ag/(v0 sigma2)
-            # and I/v0 - H_g = V_gg/v0^2: no cancellation.
-            inside = np.searchsorted(state.active, columns)
-            roots = state.root[:, inside]
-            P = state.X.T @ (state.X[:, state.active] @ (state.root.T @ roots))
-            P /= v0 * self.noise_variance
-            E = v0**2 * np.linalg.inv(roots.T @ roots)
-        else:
-            P = state.X.T @ self._solve(state, state.X[:, columns])  # X'C^-1 X_g
-            E = -np.linalg.inv(np.eye(k) / v0 + P[columns])
-        PE = P @ E
-        for b, H in zip(state.blocks.buckets, state.H, strict=True):
-            at = slice(b.start, b.start + b.columns.size)
-            shape = (len(b.owner), b.size, k)
-            H += PE[at].reshape(shape) @ transposed(P[at].reshape(shape))
-        state.z[g] = ~state.z[g]
-        state.n_changes += 1
-        if state.n_changes >= self.refresh:
-            self._refresh(state)
-        else:
+        enters = not state.z[g]
+        if enters:
+            state.z[g] = True
             self._factor(state)
+        # With V the posterior covariance of the active weights with those of g, H differs with and
+        # without g by sigma2^-2 X'X_A V_Ag V_gg^-1 V_gA X_A'X = W W'.
+        columns = np.searchsorted(state.active, np.flatnonzero(state.group == g))
+        Q = np.linalg.qr(state.root[:, columns])[0]
+        W = state.X.T @ (state.X[:, state.active] @ (state.root.T @ Q)) / self.noise_variance
+        for b, H in zip(state.blocks.buckets, state.H, strict=True):
+            part = W[b.start : b.start + b.columns.size].reshape(len(b.owner), b.size, -1)
+            change = part @ transposed(part)
+            H += -change if enters else change
+        if not enters:
+            state.z[g] = False
+            self._factor(state)
+        state.n_changes += 1
+        if state.n_changes >= self.refresh or state.n_changes * state.rounding > _LOST:
+            self._refresh(state)
         state.odds = self._log_odds(state)
 
     def _record(self, state: State, probability: np.ndarray) -> None:
