@@ -345,7 +345,7 @@ def robust_rounds(method: Method, last: Round, choose_kernel: ChooseKernel) -> R
         settled = np.mean(np.abs(weight - former)) < _SETTLED
         if number + 1 == _MOST_ROUNDS or settled or last.problem.reporter.budget.over:
             break
-        data = _weighted(last, given, last.loo.noise_variance / weight)
+        data = _weighted(last, given, last.loo.noise_variance, weight)
         if number == 0 and last.problem.purpose != "trial":
             # Outliers had a part in the kernel of the first fit. The noise of the weighted rows is
             # normal, so trial fits need no rounds of their own.
@@ -358,20 +358,29 @@ def robust_rounds(method: Method, last: Round, choose_kernel: ChooseKernel) -> R
     return last.with_tail(_around_function(last, tail))
 
 
-def _weighted(last: Round, given: Data, variance: np.ndarray) -> Data:
-    """Return the given data with precisions divided by these variances of the rows."""
+def _weighted(
+    last: Round, given: Data, variance: float | np.ndarray, weight: float | np.ndarray = 1.0
+) -> Data:
+    """Return the given data with precisions times these weights over these variances."""
     count = last.loo.weight
     if given.precision is not None:
-        variance = variance / given.precision
-    precision, _ = _precisions(variance, count)
+        weight = weight * given.precision
+    precision, _ = _precisions(variance, count, weight)
     return replace(given, weight=count, precision=precision)
 
 
-def _precisions(variance: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return 1/variance scaled to mean 1 over all observations, and the variance where it is 1."""
+def _precisions(
+    variance: float | np.ndarray, count: np.ndarray, weight: float | np.ndarray = 1.0
+) -> tuple[np.ndarray, float]:
+    """Return weight/variance with mean 1 over all observations, and the variance where it is 1.
+
+    Variances may be infinite, which is beyond float64; no precision is zero.
+    """
+    variance = np.minimum(variance, np.finfo(np.float64).max)
     smallest = np.min(variance)
     # A variance of zero is one too small for a float.
-    precision = np.divide(smallest, variance, out=np.ones_like(variance), where=variance > 0.0)
+    ratio = np.divide(smallest, variance, out=np.ones_like(variance), where=variance > 0.0)
+    precision = np.maximum(weight * ratio, np.finfo(np.float64).tiny)
     mean = float(count @ precision / np.sum(count))
     return precision / mean, float(smallest / mean)
 

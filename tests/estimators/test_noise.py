@@ -159,6 +159,20 @@ def test_targets_without_squares_are_refused_in_a_sentence():
             sb.RVMRegressor("rbf", gamma="scale", **settings).fit(X, 1e200 * y)
 
 
+def test_weights_in_robust_rounds_do_not_overflow_with_a_large_target():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 2))
+    y = X[:, 0] + 0.1 * rng.standard_t(2, 40)
+    weight = 10.0 ** rng.uniform(-8, 2, 40)
+    model = sb.RVMRegressor(kernel=None, likelihood="student")
+    expected = model.fit(X, y, weight).predict(X, return_std=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        found = model.fit(X, np.ldexp(y, 505), weight).predict(X, return_std=True)
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_allclose(np.ldexp(other, -505), one, rtol=1e-6)
+
+
 def test_student_noise_of_rows_that_are_interpolated_stays_that_of_the_fit():
     y = 1e12 + np.array([0.1, 0.5, -0.2])  # the third digit of the residuals is rounding
     model = sb.RVMRegressor(likelihood="student")
