@@ -203,3 +203,10 @@ def test_the_variance_of_the_process_is_the_most_probable_one(repeated):
 
     grid = np.geomspace(0.5, 8.0, 200)
     assert abs(np.log(found / grid[np.argmax([log_density(a) for a in grid])])) < 0.05
+
+
+def test_covariances_of_single_rows_are_their_variances_in_float32():
+    X = (1e4 * np.random.default_rng(0).standard_normal((30, 5))).astype(np.float32)
+    box = Box(np.zeros(5), np.ones(5))
+    beyond = Extrapolation(StationaryKernel("matern52", 1e-2), box, 4.0)
+    np.testing.assert_allclose(np.diag(beyond.covariance(X)), beyond.variance(X, None, None))

@@ -499,12 +499,14 @@ class Extrapolation:
 
     def covariance(self, X: np.ndarray) -> np.ndarray:
         """Return the covariance added between rows: rows near each other vary together."""
-        root = np.sqrt(self._share(X))
-        rows = np.flatnonzero(root)
+        share = self._share(X)
+        rows = np.flatnonzero(share)
         C = np.zeros((len(X), len(X)))
         if len(rows):
-            K = self.kernel.bind(X[rows])(X[rows])
-            C[np.ix_(rows, rows)] = root[rows, None] * (0.5 * (K + K.T)) * root[rows]
+            root, Z = np.sqrt(share[rows]), np.asarray(X[rows], dtype=np.float64)
+            K = self.kernel.bind(Z)(Z)
+            C[np.ix_(rows, rows)] = root[:, None] * (0.5 * (K + K.T)) * root
+            C[rows, rows] = share[rows]  # k(x, x) = 1; large inputs leave few digits of |x - x|^2
         return np.multiply.outer(C, self.amplitude)
 
     def _share(self, X: Array) -> Array:
