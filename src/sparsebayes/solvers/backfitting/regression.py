@@ -263,7 +263,8 @@ class Backfitting:
         if self.prior == "ard" and state.cycle:
             changed = drop(state, design, prior)
         if self.prior == "ard" and self.inclusion_prior is not None:
-            changed = add(state, design, prior, self.tol) or changed
+            # A column that gains less than `tol` by itself may let others in.
+            changed = add(state, design, prior, _STILL * self.tol) or changed
         first = state.cycle == 0 or self.prior == "none"
         sweeps = _FULL if first else min(20 + 5 * state.cycle, _FULL)
         # No more exact than what the rest still moves: a hundredth of the last gain, in nats.
