@@ -712,7 +712,8 @@ def groups_climbed(model, X, y, weight):
     if model.inclusion_prior == "learn":
         price = max(0.0, np.log(max(m - k, 1) / (k + 1)))
     for g in np.flatnonzero(~present):
-        F = X[:, group == g]
+        # The columns of a group have one variance as they were given, not in their own units.
+        F = X[:, group == g] * (size[group == g] / max(np.max(size[group == g]), 1e-300))
         s, U = np.linalg.eigh(F.T @ inverse @ F)
         a = (U.T @ (F.T @ (inverse @ t))) ** 2
         v = np.logspace(-12.0, 12.0, 100)[:, None] / max(float(np.max(s)), 1e-300)
