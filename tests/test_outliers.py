@@ -44,6 +44,30 @@ def test_a_target_that_is_far_from_all_others_is_warned_of(model):
     assert "the largest is at a target of 40." in message
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        sb.BackfittingRegressor(),
+        sb.GroupARDRegressor(),
+        sb.RVMRegressor(kernel=None),
+        sb.ForwardRegressor(kernel=None),
+        sb.OrthogonalLeastSquaresRegressor(kernel=None),
+    ],
+)
+def test_a_mistyped_cell_does_not_widen_the_intervals_of_all_rows(model):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, (160, 8))
+    y = X[:, 0] + X[:, 1] + 0.3 * rng.standard_normal(160)
+    X[11, 0] = 1e6
+    with pytest.warns(UserWarning, match=r"row 11 of X .* \(input 0 is 1e\+06\)"):
+        model.fit(X, y)
+    new = rng.uniform(-2.0, 2.0, (400, 8))
+    mean, std = model.predict(new, return_std=True)
+    error = new[:, 0] + new[:, 1] + 0.3 * rng.standard_normal(400) - mean
+    # The input is lost: its effect counts as noise.
+    assert 0.9 < np.mean(std**2) ** 0.5 / np.mean(error**2) ** 0.5 < 1.1
+
+
 def errors_of(gap, count=None, noise=None):
     """Predictions with these errors, whose noise variance is their mean square by default."""
     count = np.ones(len(gap)) if count is None else count

@@ -19,6 +19,7 @@ from .kernels import Box, is_option
 from .noise_rounds import ChooseKernel, Round
 from .posterior import Extrapolation, LooPredictions
 from .predict import InputRange, positive_root
+from .problem import Problem
 from .rows import row_hashes
 from .rows._base import mix_bits
 
@@ -40,6 +41,7 @@ _WRONG_MODEL = 3.0
 # Share of the squared errors in few rows without which standard deviations were half as large. Of
 # fewer rows a single one may have it by chance.
 _MOST_OF_ERROR, _FEW, _ENOUGH_FOR_OUTLIERS = 0.75, 0.01, 10
+_FAR_OUTSIDE = 1.0  # distance of a row from the range of the other rows, over that range
 _MOSTLY_NOISE = 0.5  # mean square of the errors, over the noise variance
 _NO_ERROR = 1e-3  # relative error that is no longer told from zero
 _FEWEST_JUDGES = 10  # observations whose mean square says something
@@ -58,7 +60,7 @@ def calibrate(method: Method, last: Round, fit: Fit, choose_kernel: ChooseKernel
     from residuals, and are corrected for the optimism alone.
     """
     shown = _residual_variance(last)
-    optimism = _optimism(method, last, choose_kernel)
+    optimism, far = _optimism(method, last, choose_kernel)
     # A variance estimated from n residuals: a new one over its root has Student's t of n degrees.
     n = float(np.sum(last.loo.weight))
     if n > 2.0:
@@ -71,7 +73,7 @@ def calibrate(method: Method, last: Round, fit: Fit, choose_kernel: ChooseKernel
     conformal = fit.conformal
     if conformal is not None:
         conformal = replace(conformal, sizes=conformal.sizes * residual_factor)
-    loo, notes = fit.loo_rows, fit.notes
+    loo, notes = fit.loo_rows, (*fit.notes, *far)
     if np.max(factor) > _WRONG_MODEL**2:
         advice = "Try another kernel or model"
         if last.problem.spec.on_rows and not last.fit.kernel.learnt:
@@ -198,8 +200,10 @@ def _judges(last: Round) -> np.ndarray:
     return count * between
 
 
-def _optimism(method: Method, last: Round, choose_kernel: ChooseKernel) -> float | np.ndarray:
-    """Return by how much more the variance is too small than the residuals show.
+def _optimism(
+    method: Method, last: Round, choose_kernel: ChooseKernel
+) -> tuple[float | np.ndarray, tuple[Note, ...]]:
+    """Return by how much more the variance is too small than the residuals show, and warnings.
 
     Length scales have seen all rows, and so has the selection of functions. Where there are few
     rows for each length scale, folds learn them again.
@@ -209,11 +213,12 @@ def _optimism(method: Method, last: Round, choose_kernel: ChooseKernel) -> float
     relearn = _ROWS_PER_LENGTH * m > n
     folds = _optimism_of_folds(method, last, choose_kernel if relearn else None)
     if folds is not None:
-        return folds if relearn else folds * _optimism_of_parameters(n, m)
+        factor, notes = folds
+        return factor if relearn else factor * _optimism_of_parameters(n, m), notes
     if last.problem.purpose != "trial" and last.problem.spec.on_rows:
         # Folds learn the noise and the variance of the function again. Here they are parameters.
         m += 2.0 if method.noise.learnt else 1.0
-    return _optimism_of_parameters(n, m)
+    return _optimism_of_parameters(n, m), ()
 
 
 def _optimism_of_parameters(n: float, m: float) -> float:
@@ -244,13 +249,13 @@ def _is_pairwise(last: Round) -> bool:
 
 def _optimism_of_folds(
     method: Method, last: Round, relearn: ChooseKernel | None
-) -> float | np.ndarray | None:
-    """Return by how much the squared errors in folds exceed what the residuals show; None without.
+) -> tuple[float | np.ndarray, tuple[Note, ...]] | None:
+    """Return by how much the squared errors in folds exceed what the residuals show, and warnings.
 
     A precision for each weight lets a function fit the very row that it is centred on, and a row
     that is left out at fixed functions still has that function. On Boston the residuals are 1.6
     thousand dollars where new ones are 2.8. Fits without a fold select functions again, at the same
-    length scales or at scales learnt again, and predict the rows of the fold.
+    length scales or at scales learnt again, and predict the rows of the fold. None without folds.
     """
     n = last.problem.rows.n_rows
     if not (method.selects or relearn is not None) or not 2 * _FOLDS <= n <= MOST_ROWS:
@@ -263,9 +268,12 @@ def _optimism_of_folds(
     fold = _folds(data, last.loo.weight, last.problem.seed, more=relearn is None)
     if np.max(fold) < 0:
         return None
-    count, weight, size = last.loo.weight, _fold_weight(last, data), _target_size(data)
     found = _errors_of_folds(method, last, relearn, data, fold)
-    if found.n_rows == 0.0:
+    count, weight, size = last.loo.weight, _fold_weight(last, data), _target_size(data)
+    inside = found.outside < 0
+    judges = found.predicted & inside
+    n_judges = float(np.sum(count[judges]))
+    if n_judges == 0.0:
         return None
     interpolates = per_row > _NEARLY_INTERPOLATED
     own = last.loo.variance
@@ -273,21 +281,25 @@ def _optimism_of_folds(
         # A function of its own fits each row of an RVM; a process has no such functions.
         own = last.loo.spread + last.loo.noise_variance
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        own = found.n_rows / np.sum(count) * (weight @ (own / size / size))
+        own = n_judges / np.sum(count[inside]) * (weight[inside] @ (own / size / size)[inside])
         # Where rows are nearly interpolated, each fold does so in its own way, and what folds claim
         # is not what this fit does. Elsewhere both are claims of the method, which differ as folds
         # keep more or fewer functions.
-        claimed = own if interpolates else 0.5 * (found.claimed + own)
-        factor = found.squares / np.asarray(claimed) / _mean_square(last)
-    return np.where(np.isfinite(factor), np.maximum(factor, 1.0), 1.0)[()]
+        # Sums, not a mean of ratios, which one row with a tiny claimed variance would dominate.
+        claimed = weight[judges] @ found.claimed[judges]
+        claimed = own if interpolates else 0.5 * (claimed + own)
+        factor = weight[judges] @ found.squares[judges] / np.asarray(claimed) / _mean_square(last)
+    factor = np.where(np.isfinite(factor), np.maximum(factor, 1.0), 1.0)[()]
+    return factor, _far_notes(last.problem, data, found)
 
 
 class _FoldErrors(NamedTuple):
-    """Sums over the rows of folds, each predicted by a fit without its fold."""
+    """Errors of rows that are each predicted by a fit without its fold."""
 
-    squares: float | np.ndarray  # squared errors, in units of `_target_size`
-    claimed: float | np.ndarray  # variances that the fits claimed
-    n_rows: float
+    predicted: np.ndarray  # whether the row was predicted
+    squares: np.ndarray  # squared errors, in units of `_target_size`
+    claimed: np.ndarray  # variances that the fits claimed
+    outside: np.ndarray  # as `_far_input` returns them
 
 
 def _errors_of_folds(
@@ -298,11 +310,12 @@ def _errors_of_folds(
     if relearn is not None:
         spec = replace(problem.spec, family=problem.choice.family, gamma="ard")
         problem = replace(problem, spec=spec, kernel=None)
-    y, size, count, p = data.y, _target_size(data), last.loo.weight, data.precision
+    y, size, p = data.y, _target_size(data), data.precision
     weight, n_folds = _fold_weight(last, data), int(np.max(fold)) + 1
     pairwise = _is_pairwise(last)
     most_terms = int(_LONGER * len(last.fit.active)) + _FURTHER
-    squares, claimed, n_new = 0.0, 0.0, 0.0  # over the rows of the folds
+    predicted, outside = np.zeros(len(y), dtype=bool), np.full(len(y), -1)
+    squares, claimed = np.zeros(y.shape), np.zeros(y.shape)
     for f in range(n_folds):
         if problem.reporter.budget.over:
             break
@@ -318,15 +331,52 @@ def _errors_of_folds(
         new = data.X[np.ix_(test, train)] if pairwise else data.X[test]
         mean, spread, _ = part.model.moments(new)
         noise = part.posterior.noise_variance
-        # Sums, not a mean of ratios, which one row with a tiny claimed variance would dominate.
         with np.errstate(over="ignore", invalid="ignore"):  # checked at the end
             variance = spread + (noise if p is None else np.multiply.outer(1.0 / p[test], noise))
-            squares = squares + weight[test] @ np.square((y[test] - mean) / size)
-            claimed = claimed + weight[test] @ (variance / size / size)
-        n_new += np.sum(count[test])
-        if n_new >= _ENOUGH_ROWS:
+            squares[test] = np.square((y[test] - mean) / size)
+            claimed[test] = variance / size / size
+        predicted[test] = True
+        if isinstance(new, np.ndarray) and not pairwise:
+            outside[test] = _far_input(new, rows.box())
+        if last.loo.weight @ predicted >= _ENOUGH_ROWS:
             break
-    return _FoldErrors(squares, claimed, float(n_new))
+    return _FoldErrors(predicted, squares, claimed, outside)
+
+
+def _far_input(X: np.ndarray, box: Box) -> np.ndarray:
+    """Return for each row an input in which it is far outside the box of others, -1 without one.
+
+    A function is extrapolated there to any value. One mistyped cell would widen the intervals of
+    all other rows, which it says nothing about.
+    """
+    with np.errstate(over="ignore"):
+        margin = _FAR_OUTSIDE * (box.high - box.low)
+        margin[margin == 0.0] = np.inf  # a value that no other row has may be a level
+        far = (X < box.low - margin) | (X > box.high + margin)
+    return np.where(far.any(axis=1), np.argmax(far, axis=1), -1)
+
+
+def _far_notes(problem: Problem, data: Data, found: _FoldErrors) -> tuple[Note, ...]:
+    """Return the warning of a row far outside the range of the others, which miss its target.
+
+    Stationary kernels have a variance of their own there, which a fold does not have.
+    """
+    rows = np.flatnonzero(found.predicted & (found.outside >= 0))
+    if len(rows) == 0 or problem.design.stationary:
+        return ()
+    with np.errstate(all="ignore"):  # a ratio that is no number is not large
+        ratio = np.sqrt(found.squares / found.claimed).reshape(data.n_rows, -1)[rows].max(axis=1)
+    i = int(np.argmax(ratio))
+    if not ratio[i] > _WRONG_MODEL:
+        return ()
+    row, column = rows[i], found.outside[rows[i]]
+    message = (
+        f"{problem.reporter.name}: row {row} of X is far outside the range of the other rows "
+        f"(input {column} is {data.X[row, column]:.6g}). A fit without it misses its target by "
+        f"{ratio[i]:.2g} standard deviations, so it does not count in the calibration of the "
+        "others. Check this row, or transform the input."
+    )
+    return (Note(message),)
 
 
 def _fold_weight(last: Round, data: Data) -> np.ndarray:
