@@ -89,6 +89,18 @@ def test_the_warning_says_by_how_much_the_deviations_are_too_large():
     assert "are more than 1000 times as large" in note.message
 
 
+def test_the_errors_are_those_of_rows_that_are_left_out():
+    errors = np.ones(100)
+    errors[3] = 15.0  # .69 of the squares of a fit that has bent towards the row
+    predictions = errors_of(errors)
+    assert outlier_notes("model", predictions) == ()
+    spread = np.where(np.arange(100) == 3, 0.3 * predictions.fitted_noise, 0.0)
+    (note,) = outlier_notes("model", predictions._replace(spread=spread))
+    assert "One row has 76% of the squared errors" in note.message
+    predictions = predictions._replace(spread=spread / 0.3)  # without the row nothing is known
+    assert outlier_notes("model", predictions) == ()
+
+
 def test_one_row_in_a_hundred_may_be_an_outlier_and_each_target_counts():
     errors = np.ones((300, 2))
     errors[[5, 6, 7], 1] = 30.0

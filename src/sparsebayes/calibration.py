@@ -127,21 +127,24 @@ def _share_outside(last: Round) -> float:
 def outlier_notes(name: str, loo: LooPredictions) -> tuple[Note, ...]:
     """Return the warning of a few rows that make the standard deviations of all rows too large.
 
-    These are rows with most of the squared errors of the fit, if these errors are the noise. Where
-    they are much smaller, as on data without noise, no row has made the noise variance.
+    These are rows with most of the squared standardised leave-one-out errors: the fit bends towards
+    an outlier. Where the errors of the fit are much smaller than the noise, as on data without
+    noise, no row has made the noise variance.
     """
     count, y = loo.weight, loo.y.reshape(len(loo.y), -1)
     if np.sum(count) < _ENOUGH_FOR_OUTLIERS:
         return ()
     with np.errstate(all="ignore"):  # a share that is no number is not large
-        errors = loo.gap / positive_root(loo.noise_variance)
+        errors = np.where(loo.has_rest, loo.residual / positive_root(loo.variance), 0.0)
         squares = count * np.square(errors.reshape(y.shape)).T  # one row for each target
+        gaps = np.square((loo.gap / positive_root(loo.noise_variance)).reshape(y.shape))
         most = max(1, int(_FEW * len(y)))
         order = np.argsort(squares, axis=1)[:, ::-1][:, :most]
         total = np.sum(squares, axis=1)
         largest = np.take_along_axis(squares, order, axis=1)
         shares = np.cumsum(largest, axis=1) / total[:, None]
-    shares = np.where(total[:, None] > _MOSTLY_NOISE * np.sum(count), shares, 0.0)
+    mostly_noise = count @ gaps > _MOSTLY_NOISE * np.sum(count)
+    shares = np.where(mostly_noise[:, None], shares, 0.0)
     target = int(np.argmax(shares[:, -1]))
     if not shares[target, -1] > _MOST_OF_ERROR:
         return ()

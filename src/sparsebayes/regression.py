@@ -156,11 +156,15 @@ def _check_variances(data: Data, fit: Fit) -> None:
 
 
 def _with_outlier_notes(method: Method, problem: Problem, fit: Fit) -> Fit:
-    """Return the fit of a posterior that is not Gaussian, with the warning of outliers."""
+    """Return the fit of a posterior that is not Gaussian, with the warning of outliers.
+
+    Its leverages are no shares of a row in its own prediction, so its errors are those of the fit.
+    """
     if not method.noise.learnt or method.noise.robust:
         return fit
     with np.errstate(all="ignore"):  # only the errors of the fit matter here
         loo = problem.rows.reduce(LeaveOneOut(fit.model.basis, fit.posterior, fit.model.added))
+        loo = loo._replace(spread=np.zeros_like(loo.spread), added=0.0)
     return replace(fit, notes=(*fit.notes, *outlier_notes(problem.reporter.name, loo)))
 
 
