@@ -63,6 +63,15 @@ _REPEATS = (
     "noise_variance_."
 )
 
+# Correlation of the logarithms of weights and variances at which both say the same, and rows that
+# have it by chance in hardly any case.
+_SAME, _ENOUGH_TO_TELL = 0.95, 10
+_SAID_TWICE = (
+    "sample_weight is the larger the smaller noise_variance is, as inverse variances are. "
+    "noise_variance says already how precisely each row is known, so sample_weight is not used. "
+    "Weights beside known variances are numbers of equal rows."
+)
+
 ChooseKernel = Callable[[Method, Problem], Problem]
 
 
@@ -165,8 +174,12 @@ def refit_round(method: Method, last: Round, data: Data, previous: Fit | None) -
     return fit.with_noise(last.fit.noise, fit.loo.noise)
 
 
-def with_known_variances(problem: Problem, noise: NoiseSpec) -> Problem:
-    """Return the problem with the precision of each row, whose noise variance was given."""
+def with_known_variances(problem: Problem, noise: NoiseSpec) -> tuple[Problem, tuple[Note, ...]]:
+    """Return the problem with the precision of each row, whose noise variance was given.
+
+    Weights count rows. If they are the larger the smaller the variances are, they say the same once
+    more, and are not used, with a warning.
+    """
     data = problem.rows
     variance = np.asarray(noise.variance, dtype=np.float64)
     if variance.shape != (data.n_rows,) or not np.all((variance > 0.0) & np.isfinite(variance)):
@@ -174,9 +187,22 @@ def with_known_variances(problem: Problem, noise: NoiseSpec) -> Problem:
             f"noise_variance has shape {variance.shape}, but y has {data.n_rows} values. Pass "
             "one positive variance per row, a number, 'learn' or 'input'."
         )
-    precision, level = _precisions(variance, data.counts)
-    data = replace(data, weight=data.counts, precision=precision)
-    return replace(problem, data=data, noise_variance=level)
+    count: np.ndarray = data.counts
+    notes: tuple[Note, ...] = ()
+    if _say_the_same(count, variance):
+        count, notes = np.sign(count), (Note(_SAID_TWICE),)
+    precision, level = _precisions(variance, count)
+    data = replace(data, weight=count, precision=precision)
+    return replace(problem, data=data, noise_variance=level), notes
+
+
+def _say_the_same(weight: np.ndarray, variance: np.ndarray) -> bool:
+    """Tell whether the weights of rows are nearly a decreasing power of their variances."""
+    rows = np.flatnonzero(weight)
+    logs = np.log([weight[rows], variance[rows]])
+    if len(rows) < _ENOUGH_TO_TELL or np.min(np.ptp(logs, axis=1)) == 0.0:
+        return False
+    return bool(np.corrcoef(logs)[0, 1] < -_SAME)
 
 
 def with_variance_of_rows(last: Round, noise: NoiseSpec) -> Round:

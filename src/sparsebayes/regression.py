@@ -85,11 +85,13 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
     """Fit a problem whose noise is as `method.noise` describes it, and calibrate the variances."""
     noise = method.noise
     noise.check_target(problem.rows.y)
+    notes: tuple[Note, ...] = ()
     if noise.per_row and problem.purpose == "fit":
-        problem = with_known_variances(problem, noise)
+        problem, notes = with_known_variances(problem, noise)
     if problem.kernel is None:
         problem = with_kernel(method, problem)
     last = solve_round(method, problem)
+    last = replace(last, fit=replace(last.fit, notes=(*last.fit.notes, *notes)))
     if last.fit.loo is None:  # not a Gaussian posterior, or one of independent weights
         last = with_noise_of_weights(last) if noise.learnt else last
         fit = settled(method, last)

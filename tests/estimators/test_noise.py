@@ -125,6 +125,24 @@ def test_known_variances_are_those_of_the_dense_formula(fit_intercept):
     np.testing.assert_array_equal(model.noise_variance_, variance)
 
 
+@pytest.mark.parametrize("model", [*FOUR, sb.SparseGPRegressor("rbf", gamma=0.3)])
+@pytest.mark.parametrize("power", [1.0, 0.5])
+def test_weights_that_are_inverse_variances_say_nothing_more(model, power):
+    X, y, sd = problem(60)
+    known = clone(model).set_params(noise_variance=sd**2).fit(X, y)
+    rounded = np.round(np.mean(sd**2) / sd ** (2.0 * power), 2)
+    rounded[7] = 0.0
+    with pytest.warns(UserWarning, match="sample_weight is not used"):
+        again = clone(known).fit(X, y, sample_weight=rounded)
+    counted = np.arange(60) != 7
+    without = clone(model).set_params(noise_variance=sd[counted] ** 2).fit(X[counted], y[counted])
+    mean, std = without.predict(X, return_std=True)
+    np.testing.assert_allclose(again.predict(X, return_std=True), (mean, std), rtol=0.02)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="sample_weight is the larger")
+        clone(known).fit(X, y, sample_weight=np.random.default_rng(1).integers(0, 4, 60))
+
+
 @pytest.mark.parametrize("model", FOUR, ids=lambda m: type(m).__name__)
 def test_equal_variances_are_one_number(model):
     X, y, _ = problem(60)
