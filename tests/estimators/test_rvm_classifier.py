@@ -432,6 +432,17 @@ def test_healed_probabilities_are_less_certain_in_a_gap_and_unchanged_at_the_row
     assert abs(uncalibrated(healed, gap)[0]) < abs(uncalibrated(plain, gap)[0])
 
 
+def test_healed_probabilities_of_a_rare_class_sum_to_its_rows():
+    total = 0.0
+    for seed in range(5, 10):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-2.0, 2.0, (160, 3))
+        y = rng.random(160) < expit(1.5 * np.sin(2.0 * X[:, 0]) - 3.5)
+        model = RVMClassifier("rbf", gamma=0.5, heal=True).fit(X, y)
+        total += np.sum(model.predict_proba(X)[:, 1]) / np.sum(y) / 5
+    assert total < 1.08  # 1.15 if the folds, which calibrate, are not healed
+
+
 def test_rows_outside_are_warned_of_however_long_the_length_scales_learnt_from_labels_are():
     rng = np.random.default_rng(0)
     X = rng.uniform(-2.0, 2.0, (160, 2))
