@@ -96,12 +96,35 @@ def test_rows_that_break_a_correlation_are_warned_of(model):
     assert message.column in (0, 1)
 
 
-def test_inputs_that_do_not_matter_may_be_combined_in_new_ways():
+def test_inputs_that_are_known_not_to_matter_may_be_combined_in_new_ways():
     rng = np.random.default_rng(3)
-    X = correlated(100, rng)
+    X = correlated(100, rng, gap=0.5)
     y = X[:, 2] + 0.1 * rng.standard_normal(100)
     model = sb.GroupSpikeSlabRegressor().fit(X, y)
-    assert new_combinations(model.predict, np.array([[1.5, -1.5, 0.0]])) == []
+    assert new_combinations(model.predict, np.array([[1.8, -1.8, 0.0]])) == []
+
+
+def test_dropped_inputs_are_warned_of_where_no_row_tells_their_effects_apart():
+    # The effects of the first two cancel in the training rows, and the model drops both.
+    rng = np.random.default_rng(3)
+    X = correlated(150, rng, gap=0.1)
+    y = 2.0 * (X[:, 0] - X[:, 1]) + X[:, 2] + 0.5 * rng.standard_normal(150)
+    model = sb.BackfittingClassifier().fit(X, y > 0.0)
+    assert np.all(model.feature_relevance_[:2] < 0.01)
+    assert new_combinations(model.predict, correlated(300, rng, gap=0.1)) == []
+    (message,) = new_combinations(model.predict, np.array([[1.8, -1.8, 0.0]]))
+    assert message.column in (0, 1)
+
+
+def test_the_effect_of_an_input_is_unknown_by_the_variance_of_least_squares():
+    # .25 of that of the noise, for one standard deviation of the input.
+    X = correlated(100, np.random.default_rng(0), gap=0.1)
+    A = np.column_stack([np.ones(100), (X - X.mean(axis=0)) / X.std(axis=0)])
+    variance = np.diag(np.linalg.inv(A.T @ A))[1:]
+    unknown = np.flatnonzero(variance > 0.25)
+    assert unknown.tolist() == [0, 1]
+    np.testing.assert_array_equal(JointRange.from_rows(X, np.array([], int)).columns, unknown)
+    np.testing.assert_array_equal(JointRange.from_rows(X, np.array([1, 2])).columns, [0, 1, 2])
 
 
 def test_a_table_names_the_column_in_its_units():

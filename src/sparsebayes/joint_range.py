@@ -23,6 +23,9 @@ _BLOCK = 4096  # new rows at a time
 _ROUNDING = 1e-10  # of the largest eigenvalue: directions in which training rows do not vary
 _CONSTANT = 1e-9  # relative spread of an input that does not vary
 _ALONE = 1.0 - 1e-6  # leverage of a row that is the only one with some value
+# Variance of the effect of one standard deviation of an input, over that of the noise, above which
+# a model that has dropped the input may be wrong. In log odds of labels it is 1 or more.
+_UNKNOWN = 0.25
 
 
 class Unlike(NamedTuple):
@@ -48,6 +51,9 @@ class JointRange:
     inputs are combined in a new way, the regression extrapolates and its residuals are expected to
     be large, so that the distance is small: the model does not notice.
 
+    An input of which the model makes no use may matter as well, if the other inputs almost
+    determine it: two sensors whose effects cancel in the training rows are dropped both.
+
     Parameters
     ----------
     mean, scale : arrays of shape (n_features,)
@@ -55,7 +61,7 @@ class JointRange:
     inverse : array of shape (n_features, n_features)
         Inverse P of Z'Z, where Z are the standardised training rows.
     columns : array of int
-        The inputs S that matter.
+        The inputs S that matter, or whose effect the training rows do not tell.
     n_rows : int
         Number of training rows.
     limit : float
@@ -90,7 +96,7 @@ class JointRange:
         """
         X = np.asarray(X[:: -(-len(X) // _MOST_ROWS) or 1], dtype=np.float64)
         n, p = X.shape
-        if len(columns) == 0 or not 1 < p <= min(n - 2, _MOST_INPUTS):
+        if not 1 < p <= min(n - 2, _MOST_INPUTS):
             return None
         with np.errstate(all="ignore"):  # checked below
             mean, scale = np.mean(X, axis=0), np.std(X, axis=0)
@@ -101,6 +107,10 @@ class JointRange:
         values, vectors = np.linalg.eigh(Z.T @ Z)
         values = np.maximum(values, _ROUNDING * max(float(values[-1]), 1.0))
         inverse = (vectors / values) @ vectors.T
+        unknown = np.flatnonzero((np.diag(inverse) > _UNKNOWN) & ~constant)
+        columns = np.union1d(columns, unknown).astype(np.intp)
+        if len(columns) == 0:
+            return None
         joint = cls(mean, np.where(constant, np.inf, scale), inverse, columns, n, 0.0)
         squared, leverage = joint._squares(Z), joint._leverage(Z)
         if np.max(leverage) > _ALONE:
