@@ -115,6 +115,16 @@ def test_average_where_no_group_is_undecided_has_the_evidence_of_one_node(width)
     np.testing.assert_allclose(learnt.log_evidence_, logsumexp(given) - np.log(5.0), atol=0.05)
 
 
+@pytest.mark.parametrize("seed", [2, 3])
+def test_a_cavity_without_a_density_does_not_make_the_average_nan(seed):
+    # Sites of two equal columns: what one takes, the cavity of the other lacks.
+    weight = np.random.default_rng(seed).uniform(0.0, 1000.0, 120)
+    X, y = np.full((120, 2), 1e-3), np.full(120, 1e6 + 1.0)
+    model = GroupSpikeSlabRegressor(noise_variance=0.1, sites="column", fit_intercept=False)
+    with np.errstate(invalid="raise"):
+        assert np.isfinite(model.fit(X, y, weight).log_evidence_)
+
+
 def test_hyperprior_nodes_are_weights_of_a_distribution():
     prior = Hyperprior.for_size(50, 120, LEARNABLE)
     assert prior.b == pytest.approx(120 / 12.5 - 1.0)

@@ -213,7 +213,10 @@ def _outside(
 
 
 def _votes(sites: SpikeSlabSites, slab_offset: float) -> np.ndarray:
-    """Return the log Bayes factor of each group where v0 is multiplied by exp(slab_offset)."""
+    """Return the log Bayes factor of each group where v0 is multiplied by exp(slab_offset).
+
+    Where a cavity has no density, which leaves its site as it was, the factor is that of the site.
+    """
     votes = sites.blocks.per_group(sites.log_odds)
     if slab_offset == 0.0:
         return votes
@@ -226,7 +229,7 @@ def _votes(sites: SpikeSlabSites, slab_offset: float) -> np.ndarray:
         other.slab_fit(i, cavity.B, cavity.r).log_bayes_factor - cavity.slab.log_bayes_factor
         for i, cavity in enumerate(sites.cavities)
     ]
-    return votes + sites.blocks.per_group(change)
+    return votes + sites.blocks.per_group([np.where(np.isnan(x), 0.0, x) for x in change])
 
 
 def _constant(sites: SpikeSlabSites, groups: np.ndarray) -> float:
