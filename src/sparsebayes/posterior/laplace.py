@@ -14,9 +14,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg.lapack import dtrtri
 from scipy.special import expit, log_expit
 
-from ..linalg import inverse_root, inverse_root_qr
+from ..linalg import inverse_root
+from ..linalg.factor import triangle
 from .covariance import Dense
 from .gaussian import Posterior
 
@@ -230,5 +232,8 @@ def _curvature_root(H: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, float
             raise np.linalg.LinAlgError
         return inverse_root(G, alpha)
     except np.linalg.LinAlgError:
-        _, root, log_det = inverse_root_qr(H, alpha)
-        return root, log_det
+        R = triangle(np.vstack([H, np.diag(np.sqrt(alpha))]))
+        root, info = dtrtri(R)
+        if info != 0:
+            raise np.linalg.LinAlgError("The augmented columns are singular in float64.") from None
+        return root, 2.0 * float(np.sum(np.log(np.abs(np.diag(R)))))
