@@ -1,5 +1,6 @@
 """The healed variance: against the dense joint posterior, inside the data, in gaps and far away."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -132,6 +133,27 @@ def test_rows_unlike_all_others_have_the_variance_of_the_process():
     assert expected[0] == 0.0
     np.testing.assert_allclose(np.diag(added.covariance(3.0 * new)), expected, atol=1e-9)
     assert Unlike.from_matrix(K * (1.0 + X @ X.T), lam, 1.0) is None  # k(x, x) is not known
+
+
+def test_new_rows_of_a_kernel_matrix_that_are_unlike_all_others_are_warned_of():
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.uniform(-2.0, 2.0, (80, 2)), 2, axis=0)  # each row is measured twice
+    new = rng.uniform(-2.0, 2.0, (400, 2))
+    y = np.sin(X[:, 0]) + 0.3 * rng.standard_normal(160)
+    model = RVMRegressor("precomputed").fit(rbf_kernel(X, gamma=0.5), y)
+    assert len(model._fitted.predictor.added.rows_unknown(rbf_kernel(X, gamma=0.5))) == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(rbf_kernel(new, X, gamma=0.5))
+        model.predict(rbf_kernel(new + 0.2, X, gamma=0.5))  # just beyond
+    new[[3, 5]] += 5.0
+    with pytest.warns(UserWarning, match="2 of 400 rows are unlike all training rows.*is row 3"):
+        model.predict(rbf_kernel(new, X, gamma=0.5))
+    # Where training rows are unlike each other, new ones may be.
+    alone = RVMRegressor("precomputed").fit(rbf_kernel(X, gamma=500.0), y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        alone.predict(rbf_kernel(new, X, gamma=500.0))
 
 
 def test_a_process_is_judged_by_predictions_of_each_row_from_the_others():

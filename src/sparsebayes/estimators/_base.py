@@ -14,6 +14,7 @@ from sklearn.utils import Bunch, check_array, check_random_state, column_or_1d, 
 from sklearn.utils.metaestimators import available_if
 
 from .._array import RandomState, asarray_like, is_torch, namespace, to_numpy
+from .._warn import warn
 from ..calibration import NewRows
 from ..callbacks import Reporter
 from ..data import Data, as_rows, merge_duplicates
@@ -22,7 +23,7 @@ from ..designs.stream import Stream
 from ..fitting import Fit, Method, NoiseSpec, publish
 from ..kernels import KernelChoice, is_option
 from ..noise_rounds import intercept_runs_away
-from ..posterior import BlockLowRank, Dense, Posterior
+from ..posterior import BlockLowRank, Dense, Posterior, Unlike
 from ..posterior.leave_one_out import Calibration
 from ..posterior.noise import NoiseModel, Tail
 from ..posterior.predictive import Predictive, observation
@@ -343,6 +344,12 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         """Return mean, and standard deviation where requested, of checked rows in memory."""
         warn_outside(self, X)
         n, model = X.shape[0], self._fitted.predictor
+        if isinstance(model.added, Unlike) and len(unknown := model.added.rows_unknown(X)):
+            warn(
+                f"{len(unknown)} of {n} rows are unlike all training rows: their kernel values say "
+                f"hardly anything about them. The first is row {unknown[0]}. The model "
+                f"extrapolates there, and {self._extrapolation_risk}."
+            )
         blocks = ((rows, dense_rows(self, X, rows)) for rows in row_slices(n, model.block_rows))
         mean, std = predict_rows(model, noise, blocks, n, return_std)
         return as_float(X.dtype, mean) if std is None else as_float(X.dtype, mean, std)
