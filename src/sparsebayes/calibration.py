@@ -235,13 +235,16 @@ def _optimism_of_parameters(n: float, m: float) -> float:
     return (n + m) / (n - m)
 
 
-def _has_selected(method: Method, last: Round, per_row: float) -> bool:
+def _has_selected(method: Method, last: Round, per_row: float, replicated: bool) -> bool:
     """Tell whether the functions of this fit, `per_row` for each row, were selected for its rows.
 
     With functions for more than half of the rows it is a Gaussian process, and none is selected;
-    but not with a kernel matrix, which does not say how much a new row varies by itself.
+    but not with a kernel matrix, which does not say how much a new row varies by itself, nor with a
+    kernel of few functions, such as a polynomial, where inputs are replicated. These functions are
+    determined by nearly as few inputs, and a row that is left out leaves others with its inputs.
     """
-    follows = method.follows_process and not _is_pairwise(last)
+    is_process = not (_is_pairwise(last) or (replicated and not last.problem.design.stationary))
+    follows = method.follows_process and is_process
     return method.selects and not (follows and per_row > 0.5)
 
 
@@ -264,8 +267,9 @@ def _optimism_of_folds(
     if not (method.selects or relearn is not None) or not 2 * _FOLDS <= n <= MOST_ROWS:
         return None
     data = last.problem.rows.loaded()
-    per_row = len(last.fit.active) / len(np.unique(data.input_hashes()[data.used]))
-    selected = _has_selected(method, last, per_row)
+    distinct = _distinct_inputs(data, data.used)
+    per_row = len(last.fit.active) / len(distinct.first)
+    selected = _has_selected(method, last, per_row, distinct.replicated)
     if not selected and relearn is None:
         return None
     fold = _folds(data, last.loo.weight, last.problem.seed, more=relearn is None)
@@ -382,6 +386,21 @@ def _far_notes(problem: Problem, data: Data, found: _FoldErrors) -> tuple[Note, 
     return (Note(message),)
 
 
+class _DistinctInputs(NamedTuple):
+    hashes: np.ndarray  # of the inputs of each row
+    first: np.ndarray  # the first row of each different input
+    replicated: bool  # whether inputs that are not discrete are there several times
+
+
+def _distinct_inputs(data: Data, rows: np.ndarray) -> _DistinctInputs:
+    """Return which of these rows have the same inputs."""
+    hashes = row_hashes(data.X[rows])
+    _, first, total = np.unique(hashes, return_index=True, return_counts=True)
+    repeated = len(first) < len(rows)
+    replicated = repeated and not is_discrete(data, rows[first], total)
+    return _DistinctInputs(hashes, rows[first], replicated)
+
+
 def _fold_weight(last: Round, data: Data) -> np.ndarray:
     """Return the weight of each row in the sums over folds: its count times its precision."""
     return last.loo.weight if data.precision is None else last.loo.weight * data.precision
@@ -403,12 +422,10 @@ def _folds(data: Data, count: np.ndarray, seed: int, more: bool) -> np.ndarray:
     these inputs says nothing about the function between them.
     """
     counted = np.flatnonzero(count)
-    targets = data.y[counted].reshape(len(counted), -1)
-    inputs = mix_bits(row_hashes(data.X[counted]))
-    _, first, number_of = np.unique(inputs, return_index=True, return_counts=True)
-    repeated = len(first) < len(counted)
-    if not repeated or is_discrete(data, counted[first], number_of):
-        inputs = inputs ^ row_hashes(targets)
+    distinct = _distinct_inputs(data, counted)
+    inputs = mix_bits(distinct.hashes)
+    if not distinct.replicated:
+        inputs = inputs ^ row_hashes(data.y[counted].reshape(len(counted), -1))
     _, first, inverse = np.unique(inputs, return_index=True, return_inverse=True)
     number = np.argsort(np.argsort(first))[inverse.ravel()]
     fold, n = np.full(data.n_rows, -1), int(np.max(number, initial=-1)) + 1
