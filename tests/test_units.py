@@ -277,3 +277,17 @@ def test_a_target_that_float32_cannot_hold_is_predicted_in_float64(model, a):
         np.testing.assert_allclose(ours / a, theirs, rtol=1e-3)
     assert far.predict(X).dtype == far.sample_y(X).dtype == np.float64
     assert np.all(np.isfinite(far.sample_y(X)))
+
+
+def test_a_target_far_from_zero_keeps_its_digits_with_rows_in_float32():
+    X, y, _ = problem()
+    times = 1.7e9 + 10.0 * y  # seconds: neighbouring numbers of float32 are 128 apart
+    model, double = sb.RVMRegressor(), sb.RVMRegressor()
+    model.fit(X.astype(np.float32), times)
+    double.fit(X.astype(np.float32).astype(np.float64), times)
+    for predict in ("predict_interval", "predict"):
+        ours = getattr(model, predict)(X.astype(np.float32))
+        theirs = getattr(double, predict)(X.astype(np.float32).astype(np.float64))
+        assert ours.dtype == np.float64
+        np.testing.assert_allclose(ours, theirs, atol=0.1)
+    assert np.all(np.ptp(model.predict_interval(X.astype(np.float32)), axis=1) > 0.0)

@@ -239,8 +239,8 @@ def with_noise_of_weights(last: Round) -> Round:
             loo = _with_precision(data.reduce(job), data)
     weight, precision = loo.weight, data.precision
     counted = weight > 0.0
+    nats = _evidence_of_weights(precision, loo, loo.fitted_noise)
     with np.errstate(all="ignore"):  # a ratio that is not a number is not large
-        nats = _evidence_of_weights(precision, loo, loo.fitted_noise)
         # Without a row of leverage 1 nothing is known there, and its residual says nothing.
         square = np.where(loo.has_rest, np.square(loo.residual), 0.0)
         # Weights over many powers of ten promise more noise for some rows than there is error.
@@ -270,13 +270,14 @@ def _evidence_of_weights(
     of leverage 1 do not count.
     """
     shape, weight = loo.gap.shape, loo.weight
-    of_rows = (loo.residual, loo.spread / loo.rest, noise, (loo.has_rest.T & (weight > 0.0)).T)
-    targets = (np.broadcast_to(x, shape).reshape(shape[0], -1).T for x in of_rows)
     nats = []
-    for *values, counts in zip(*targets, strict=True):
-        rows = np.flatnonzero(counts)
-        rows = rows[:: -(-len(rows) // MOST_ROWS) or 1]
-        nats.append(_evidence_of_precisions(precision[rows], *(x[rows] for x in values)))
+    with np.errstate(all="ignore"):  # what is no number says nothing
+        of_rows = (loo.residual, loo.spread / loo.rest, noise, (loo.has_rest.T & (weight > 0.0)).T)
+        targets = (np.broadcast_to(x, shape).reshape(shape[0], -1).T for x in of_rows)
+        for *values, counts in zip(*targets, strict=True):
+            rows = np.flatnonzero(counts)
+            rows = rows[:: -(-len(rows) // MOST_ROWS) or 1]
+            nats.append(_evidence_of_precisions(precision[rows], *(x[rows] for x in values)))
     return np.reshape(nats, shape[1:])
 
 
@@ -316,8 +317,7 @@ def with_noise_of_measurements(last: Round, problem: Problem) -> Round:
     data = problem.rows
     if data.precision is None or data.measurement_precision is None:
         return last
-    with np.errstate(all="ignore"):
-        nats = _evidence_of_weights(data.precision, last.loo, last.loo.noise_variance)
+    nats = _evidence_of_weights(data.precision, last.loo, last.loo.noise_variance)
     # The noise of a row of weight 1, over the mean noise of the rows.
     measurements = data.precision[data.used] / data.measurement_precision
     ratio = float(1.0 / np.mean(1.0 / measurements))
@@ -345,11 +345,11 @@ def input_noise(first: Round, refit: Callable[[Round, Data, Fit], Round] | None)
 
     Without `refit` there is one round: the mean is that of one noise level.
     """
-    first = _with_noise(first, varies=True)
+    start, first = first, _with_noise(first, varies=True)
     if refit is None or first.fit.noise.model is None or first.problem.reporter.budget.over:
         return first
     # The root: weights from variances that are not known well would follow their errors.
-    data = _weighted(first, first.problem.rows, np.sqrt(first.loo.noise_variance))
+    data = _weighted(first, start, np.sqrt(first.loo.noise_variance))
     second = refit(first, data, first.fit)
     # Weights follow the rows of little noise, and the mean of the others may be lost.
     if not second.mean_square() <= _WORSE**2 * first.mean_square():
@@ -361,7 +361,7 @@ def input_noise(first: Round, refit: Callable[[Round, Data, Fit], Round] | None)
 
 def robust_rounds(method: Method, last: Round, choose_kernel: ChooseKernel) -> Round:
     """Fit rounds with the weights that Student's t gives to residuals, until these settle."""
-    given, former = last.problem.rows, np.ones(last.problem.rows.n_rows)
+    first, former = last, np.ones(last.problem.rows.n_rows)
     varies = method.noise.depends_on_inputs
     for number in range(_MOST_ROUNDS):
         last = _student(_with_noise(last, varies))
@@ -371,7 +371,7 @@ def robust_rounds(method: Method, last: Round, choose_kernel: ChooseKernel) -> R
         settled = np.mean(np.abs(weight - former)) < _SETTLED
         if number + 1 == _MOST_ROUNDS or settled or last.problem.reporter.budget.over:
             break
-        data = _weighted(last, given, last.loo.noise_variance, weight)
+        data = _weighted(last, first, last.loo.noise_variance, weight)
         if number == 0 and last.problem.purpose != "trial":
             # Outliers had a part in the kernel of the first fit. The noise of the weighted rows is
             # normal, so trial fits need no rounds of their own.
@@ -385,12 +385,24 @@ def robust_rounds(method: Method, last: Round, choose_kernel: ChooseKernel) -> R
 
 
 def _weighted(
-    last: Round, given: Data, variance: float | np.ndarray, weight: float | np.ndarray = 1.0
+    last: Round, first: Round, variance: float | np.ndarray, weight: float | np.ndarray = 1.0
 ) -> Data:
-    """Return the given data with precisions times these weights over these variances."""
-    count = last.loo.weight
+    """Return the given data with precisions times these weights over these variances.
+
+    `first` is the round of one noise level. Where its residuals are the smaller the larger the
+    weights are, but no longer beside the noise model, the model knows what the weights say.
+    """
+    given, count = first.problem.rows, last.loo.weight
     if given.precision is not None:
-        weight = weight * given.precision
+        of_level, of_model = (
+            _evidence_of_weights(given.precision, loo, noise)
+            for loo, noise in (
+                (first.loo, first.loo.fitted_noise),
+                (last.loo, last.loo.noise_variance),
+            )
+        )
+        if not (of_level > _BY_CHANCE and of_model < -_BY_CHANCE):
+            weight = weight * given.precision
     precision, _ = _precisions(variance, count, weight)
     return replace(given, weight=count, precision=precision)
 

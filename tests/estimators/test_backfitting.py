@@ -1,6 +1,7 @@
 """BackfittingRegressor, held to its contract."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import SplineTransformer
 from sklearn.tree import DecisionTreeRegressor
@@ -492,3 +494,15 @@ def test_ridge_of_more_columns_than_rows_keeps_its_coverage():
     mean, std = model.predict(X[60:], return_std=True)
     assert 0.88 < np.mean(np.abs(y[60:] - mean) < 1.96 * std) < 0.99
     assert np.sqrt(np.mean(std**2) / np.mean((y[60:] - mean) ** 2)) < 1.5
+
+
+def test_trees_that_use_most_of_the_rows_are_warned_of_and_linear_smoothers_are_not():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (100, 3))
+    y = np.sin(3 * X[:, 0]) + X[:, 1] ** 2 - X[:, 2] + 0.3 * rng.standard_normal(100)
+    with pytest.warns(UserWarning, match="The smoothers adapt to their target"):
+        BackfittingRegressor(smoothers=DecisionTreeRegressor(max_depth=5)).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        BackfittingRegressor(smoothers=DecisionTreeRegressor(max_depth=1)).fit(X, y)
+        BackfittingRegressor(smoothers=KNeighborsRegressor(5)).fit(X, y)  # 60 degrees of freedom

@@ -363,3 +363,19 @@ def test_light_rows_of_a_large_target_have_noise_that_a_float_can_hold():
         warnings.simplefilter("error", RuntimeWarning)
         model = sb.ForwardRegressor("rbf", gamma=1.0).fit(X, 1e150 * X[:, 0], weight)
     assert np.all(np.isfinite(model.predict(X, return_std=True)[1]))
+
+
+def test_a_noise_model_that_knows_the_weights_does_not_count_them_twice():
+    # Precisions that depend on an input: twice, they left a few rows, and deviations four times the
+    # errors of new rows.
+    for seed in (0, 1, 2):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-2.0, 2.0, (560, 2))
+        sd = 0.1 * 10.0 ** ((X[:, 0] + 2.0) / 4.0)
+        y = np.sin(X[:, 0] + X[:, 1]) + sd * rng.standard_normal(560)
+        old, new = slice(160), slice(160, None)
+        model = sb.SparseGPRegressor(noise_variance="input", likelihood="student")
+        weight = np.mean(sd[old] ** 2) / sd[old] ** 2
+        model.fit(X[old], y[old], sample_weight=weight)
+        mean, std = model.predict(X[new], return_std=True)
+        assert 0.8 < np.sqrt(np.mean(std**2) / np.mean((y[new] - mean) ** 2)) < 1.4

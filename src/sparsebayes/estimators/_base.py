@@ -338,7 +338,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         if not return_cov:
             return self._predict_rows(X, bool(return_std), noise)
         joint = predict_jointly(self._fitted.predictor, noise, dense_rows(self, X))
-        return as_float(X.dtype, *joint)
+        return self._as_float(X.dtype, *joint)
 
     def _predict_rows(self, X: Any, return_std: bool, noise: Noise) -> Any:
         """Return mean, and standard deviation where requested, of checked rows in memory."""
@@ -352,7 +352,12 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
             )
         blocks = ((rows, dense_rows(self, X, rows)) for rows in row_slices(n, model.block_rows))
         mean, std = predict_rows(model, noise, blocks, n, return_std)
-        return as_float(X.dtype, mean) if std is None else as_float(X.dtype, mean, std)
+        return self._as_float(X.dtype, *((mean,) if std is None else (mean, std)))
+
+    def _as_float(self, dtype: Any, *arrays: np.ndarray) -> Any:
+        """Return predictions in this type, or in float64 if it rounds them beside the noise."""
+        noise_std = float(np.sqrt(np.min(self._fitted.noise.level)))
+        return as_float(dtype, *arrays, noise_std=noise_std)
 
     def _predict_on_device(self, X: Any, return_std: bool, noise: Noise) -> Any:
         """Return predictions where the rows of X are, or on the device of the model."""
@@ -382,7 +387,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
             tensors: Any = tuple(one.to(X.dtype) if X.is_floating_point() else one for one in out)
             return tensors if return_std else tensors[0]
         out = tuple(map(to_numpy, out))
-        return as_float(np.float32 if is_single(X) else np.float64, *out)
+        return self._as_float(np.float32 if is_single(X) else np.float64, *out)
 
     def _predictive(self, X: Any) -> Predictive:
         if isinstance(self.posterior_.form, Dense | BlockLowRank):
@@ -492,7 +497,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
             model = model.scaled(noise.tail.variance)
         draws = model.sample(X, n_samples, rng)
         draws += noise.draw(noise.variance(X, model), draws.shape, rng)
-        return as_float(X.dtype, draws)
+        return self._as_float(X.dtype, draws)
 
 
 R = TypeVar("R", bound=SparseRegressor)

@@ -427,11 +427,18 @@ def float_type(X: object) -> type[np.floating]:
     return np.float32 if is_single(X) else np.float64
 
 
-def as_float(dtype: Any, *arrays: np.ndarray) -> Any:
-    """Return one array or several in this type, or in float64 where it cannot hold one of them."""
+_ROUNDED = 0.1  # rounding of predictions, over the standard deviation of the noise
+
+
+def as_float(dtype: Any, *arrays: np.ndarray, noise_std: float = np.inf) -> Any:
+    """Return one array or several in this type, or in float64 where it cannot hold one of them.
+
+    Numbers that are large beside the noise, such as dates in seconds, have too few digits in
+    float32 to tell the ends of an interval apart.
+    """
     for array in arrays if dtype != np.float64 else ():
         info, size = np.finfo(dtype), np.max(np.abs(array), initial=0.0)
-        if size > info.max or 0.0 < size < info.tiny:
+        if size > info.max or 0.0 < size < info.tiny or size * info.eps > _ROUNDED * noise_std:
             dtype = np.float64
     out = tuple(array.astype(dtype, copy=False) for array in arrays)
     return out if len(out) > 1 else out[0]

@@ -81,14 +81,16 @@ class PredictiveMixin:
             return apply_blocks(Apply(self, "predict_interval", options), X, 2, float_type(X))
         if not isinstance(calibrated, str):
             model = self if calibrated else self._without_calibration()
-            return _like(X, model._predictive(X).quantiles(ends))
+            predictive = model._predictive(X)
+            return _like(X, predictive.quantiles(ends), predictive)
         if self._calibration is None:
             raise ValueError(
                 "calibrated='conformal' requires leave-one-out residuals, which this "
                 f"{type(self).__name__} does not have. Use calibrated=True, or MAPIE for "
                 "conformal intervals by cross-validation."
             )
-        return _like(X, self._predictive(X).ends(self._calibration.factor(coverage)))
+        predictive = self._predictive(X)
+        return _like(X, predictive.ends(self._calibration.factor(coverage)), predictive)
 
     @same_namespace
     def predict_quantiles(self, X: Any, alpha: Any) -> np.ndarray:
@@ -110,7 +112,8 @@ class PredictiveMixin:
         if is_dask(X := array_of_frame(X, self)):
             apply = Apply(self, "predict_quantiles", {"alpha": alpha})
             return apply_blocks(apply, X, len(alpha), float_type(X))
-        return _like(X, self._predictive(X).quantiles(alpha))
+        predictive = self._predictive(X)
+        return _like(X, predictive.quantiles(alpha), predictive)
 
 
 def interval_ends(coverage: Any) -> np.ndarray:
@@ -139,8 +142,10 @@ def probabilities(alpha: Any) -> np.ndarray:
     return alpha
 
 
-def _like(X: Any, values: np.ndarray) -> np.ndarray:
-    """A tensor where X is one; float32 where X is."""
+def _like(X: Any, values: np.ndarray, predictive: Predictive) -> np.ndarray:
+    """Return quantiles of the distribution as a tensor where X is one, in float32 where X is."""
     if is_torch(X):
         return asarray_like(X, values)
-    return as_float(np.float32, values) if is_single(X) and np.all(np.isfinite(values)) else values
+    if not is_single(X) or not np.all(np.isfinite(values)):
+        return values
+    return as_float(np.float32, values, noise_std=float(np.min(predictive.std, initial=np.inf)))

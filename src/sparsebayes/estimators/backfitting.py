@@ -12,7 +12,15 @@ from numpy.typing import ArrayLike
 from .._array import RandomState
 from ..data import Data
 from ..designs import DenseDesign
-from ..fitting import Fit, Method, convergence_notes, noise_floor_notes, run_fields, solution_fit
+from ..fitting import (
+    Fit,
+    Method,
+    Note,
+    convergence_notes,
+    noise_floor_notes,
+    run_fields,
+    solution_fit,
+)
 from ..kernels import GammaOption, KernelName
 from ..predict import Noise, PosteriorModel
 from ..problem import Problem
@@ -35,6 +43,12 @@ from ._base import SparseRegressor
 from ._estimator import Capabilities, checked_rows, dense_rows, refuse
 from ._sklearn import check_is_fitted
 
+_ADAPTIVE = (
+    "The smoothers adapt to their target, as trees do, and use more than half as many degrees of "
+    "freedom as there are rows, so the intervals may be too narrow. Use smoothers that adapt less, "
+    "such as smaller trees, or that are linear in the target, such as splines."
+)
+
 
 class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
     """Bayesian backfitting: sparse linear models of very many columns, and additive models.
@@ -55,7 +69,8 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
     smoothers : estimator, list or None, default=None
         Components of an additive model: a regressor, cloned for every column of X; or a list of
         regressors (one per column) or of pairs (regressor, columns). Their variances are always
-        factorised; `prior`, `variant` and `inner` do not apply to them.
+        factorised; `prior`, `variant` and `inner` do not apply to them. Intervals are best with
+        smoothers that are linear in the target, such as splines; those of trees may be too narrow.
     noise_variance : "learn" or float, default="learn"
         ``"learn"`` estimates the variance of the noise; a float is a known variance.
     max_iter : int, default=1000
@@ -269,6 +284,7 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
         result = problem.run(solver, int(self.max_iter))
         solution = solver.solution(result.state, problem.design, problem.t)
         posterior = replace(solution.posterior, offset=problem.offset)
+        adaptive = (Note(_ADAPTIVE),) if solution.overfits else ()
         fit = Fit(
             PosteriorModel(solution.basis, posterior),
             solution.active,
@@ -281,7 +297,7 @@ class BackfittingRegressor(BackfittingEstimator, SparseRegressor):
                 "coef_": posterior.mean[: len(solution.active)],
                 "relevance_": solution.relevance,
             },
-            notes=convergence_notes(problem, result, posterior),
+            notes=convergence_notes(problem, result, posterior) + adaptive,
         )
         return self._with_bound(fit, problem)
 

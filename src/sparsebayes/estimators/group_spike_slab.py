@@ -88,7 +88,8 @@ class GroupSelectorMixin(SelectorMixin, GroupEstimator):
         of these groups are enumerated, or the most probable ones if there are more than 1,024.
         Predictions are averaged over the models. If two groups are nearly equal, the inclusion
         probability is divided between them. The other groups keep their EP approximation. 0 is EP
-        alone, as in the paper.
+        alone, as in the paper. Of labels, EP alone can be far off: an inclusion probability of .96
+        was .34 in one of ten small problems.
     always : array-like of group labels, or None
         Groups that are always in the model, such as covariates. Their coefficients have a wide slab
         (or their own `slab_variance`, if it is an array) and no spike. They are excluded from

@@ -18,7 +18,8 @@ The p of a black box is measured by fits to pure noise e: p = E[theta] there, wh
 is its degrees of freedom E[e'h(e)], and more for a smoother that shrinks (its h is scaled up
 again, in noise too). The same fits give the band: the posterior covariance of a component is
 x sigma2 P, and P is estimated by the mean of h(e)(x) h(e)(x') over the draws. For smoothers that
-adapt to their target, as trees do, both are those of a target without structure.
+adapt to their target, as trees do, both are those of a target without structure. On structure they
+adapt more: bands are too narrow where they use more than half of the rows.
 
 For smoothers that are projections (splines by least squares) the bound
 
@@ -54,6 +55,8 @@ from ..set_prior import SetPrior
 
 _PATIENCE = 20
 _NEARLY_ALL = 0.8  # of the different rows, in degrees of freedom of the components present
+_MANY = 0.5  # of the observations, above which bands of components that adapt are too narrow
+_LINEAR = 1e-3  # relative error with which a linear smoother fits a sum by a sum
 
 
 class Info(NamedTuple):
@@ -89,6 +92,7 @@ class State:
     residual: np.ndarray
     draws: list[list[Component]]
     freedom: np.ndarray  # p
+    adapts: np.ndarray  # whether the fit of a component is not linear in its target
     n_different: int  # rows of X
     bound: float = -np.inf
     highest: float = -np.inf  # bound so far
@@ -100,6 +104,11 @@ class State:
     def active(self) -> np.ndarray:
         """The components that are present."""
         return np.flatnonzero(self.shrinkage > 0)
+
+    @property
+    def adaptive_freedom(self) -> float:
+        """Degrees of freedom of the components present that adapt to their target."""
+        return float(self.freedom[self.adapts] @ self.shrinkage[self.adapts])
 
     @property
     def lam(self) -> np.ndarray:
@@ -115,6 +124,7 @@ class AdditiveSolution(Solution):
 
     basis: SmootherBasis  # the components, then the draws of their bands
     relevance: np.ndarray  # shrinkage factor of every component, 0 if it is absent
+    overfits: bool  # whether components that adapt to their target use too many degrees of freedom
 
 
 @dataclass(frozen=True)
@@ -169,16 +179,20 @@ class AdditiveModel:
         rng = np.random.default_rng(self.seed)
         n, M = design.n_observations, len(self.parts)
         draws: list[list[Component]] = [[] for _ in self.parts]
-        freedom = np.zeros(M)
-        for _ in range(self.n_draws):
-            noise = rng.standard_normal(len(t))
-            noise -= self._along(design) * (self._along(design) @ noise)
-            for m in range(M):
-                component, h = self._fit(m, noise, design)
+        freedom, adapts = np.zeros(M), np.zeros(M, dtype=bool)
+        noise = rng.standard_normal((self.n_draws, len(t)))
+        noise -= np.outer(noise @ self._along(design), self._along(design))
+        for m in range(M):
+            fits = np.empty_like(noise)
+            for e, h in zip(noise, fits, strict=True):
+                component, h[:] = self._fit(m, e, design)
                 draws[m].append(component)
                 size = float(h @ h)
                 if size > 0:
-                    freedom[m] += float(noise @ h) ** 2 / size / self.n_draws
+                    freedom[m] += float(e @ h) ** 2 / size / self.n_draws
+            of_sum = self._fit(m, noise[:2].sum(axis=0), design)[1]
+            error = np.linalg.norm(of_sum - fits[:2].sum(axis=0))
+            adapts[m] = error > _LINEAR * np.linalg.norm(of_sum)
         sigma2 = self.noise_variance or max(float(t @ t) / n, noise_floor(t, n))
         return State(
             [None] * M,
@@ -190,6 +204,7 @@ class AdditiveModel:
             t.copy(),
             draws,
             np.clip(freedom, 0.1, n),
+            adapts,
             len(np.unique(row_hashes(self.X))),
         )
 
@@ -249,7 +264,9 @@ class AdditiveModel:
         posterior = Posterior(mean, Diagonal(root, sigma2), sigma2, value, offset_variance=variance)
         fits = [state.fits[m] for m in active]
         basis = SmootherBasis(fits, [draw for m in active for draw in state.draws[m]])
-        return AdditiveSolution(active, state.lam, posterior, basis, state.shrinkage.copy())
+        overfits = state.adaptive_freedom > _MANY * design.n_observations
+        relevance = state.shrinkage.copy()
+        return AdditiveSolution(active, state.lam, posterior, basis, relevance, overfits)
 
     @property
     def set_prior(self) -> SetPrior:
