@@ -65,7 +65,8 @@ def test_repetition_and_weights_say_the_same():
     np.testing.assert_allclose(one.lack(new), other.lack(new), atol=1e-9)
 
 
-def test_rough_kernels_need_more_functions_than_there_are():
+def test_rough_kernels_need_more_functions_than_there_are(monkeypatch):
+    monkeypatch.setattr(added, "_MOST_FOR_NOISE", 150)
     rng = np.random.default_rng(0)
     rough, X, new = StationaryKernel("laplacian", 0.5), with_gap(200), rng.uniform(-3, 3, (300, 2))
     explored = Explored.from_rows(rough, X, np.ones(200), None, NOISE)
@@ -83,6 +84,17 @@ def test_rows_without_a_gap_and_rows_that_are_hardly_known_are_not_compared():
     assert Explored.from_rows(KERNEL, X, np.ones(200), None, NOISE) is None
     rough = StationaryKernel("rbf", 1e4)  # a row says nothing about the others
     assert Explored.from_rows(rough, with_gap(200), np.ones(200), None, NOISE) is None
+
+
+def test_rows_that_determine_the_process_up_to_little_noise_leave_no_gap():
+    # 128 functions did not, and standard deviations were twice the error in silence.
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, (800, 3))
+    y = np.sin(X[:, 0] + X[:, 1]) * X[:, 2] + 0.01 * rng.standard_normal(800)
+    assert Explored.from_rows(KERNEL, X[:400], np.ones(400), None, 1e-4) is None
+    model = OrthogonalLeastSquaresRegressor("rbf", gamma=0.5).fit(X[:400], y[:400])
+    mean, std = model.predict(X[400:], return_std=True)
+    assert np.sqrt(np.mean(std**2) / np.mean((y[400:] - mean) ** 2)) < 1.2
 
 
 def test_a_single_row_at_the_end_of_the_range_leaves_a_gap():
