@@ -672,8 +672,9 @@ def groups_climbed(model, X, y, weight):
     group = np.unique(labels, return_inverse=True)[1]
     m, t = int(np.max(group)) + 1, root * (t / sigma)
     present = (model.coef_ != 0.0) @ (group[:, None] == np.arange(m)) > 0
-    if np.any(np.isinf(model.group_precision_[present])):
-        return 0.0  # a precision that overflows
+    precision = model.group_precision_[present]
+    if np.any(np.isinf(precision)) or np.any(precision < np.finfo(np.float64).tiny):
+        return 0.0  # a precision that float64 cannot hold, or not with all its digits
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         deviation = size / sigma / np.sqrt(model.group_precision_[group])
     B = X * np.where(present[group], deviation, 0.0)

@@ -32,8 +32,8 @@ One step, all blocks at once (section 3.2):
 It stops when the inclusion probabilities, the means and the standard deviations (in units of
 sqrt(v0)) move by at most `tol` in a step DIVIDED BY xi (the decaying xi would fake convergence),
 and the logarithms of learnt hyperparameters by at most 10 tol or for a gain of at most tol nats.
-If the noise variance is so small that rounding errors may move the evidence by a tenth of a nat,
-models cannot be compared, and the run ends as stalled.
+If rounding errors may move the evidence by a tenth of a nat, as with tiny noise or columns that
+are equal up to rounding, models cannot be compared, and the run ends as stalled.
 
 Cost of a step: 2 n^2 d flops for n < d, else O(d^3); group sites add O(n d k). Memory O(n d).
 
@@ -317,7 +317,7 @@ class GroupEP:
         """Converged when the sites have, and the hyperparameters with them."""
         settled = state.sites.at_rest(state.change, self.tol) and state.learning.done
         if settled and not state.cooling and np.isfinite(state.log_evidence):
-            rounding = state.marginals.rounding
+            rounding = state.marginals.rounding + state.sites.rounding
             return StopReason.CONVERGED if has_digits(rounding) else StopReason.STALLED
         return StopReason.CYCLING if state.learning.cycling else None
 

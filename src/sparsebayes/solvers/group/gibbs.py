@@ -37,9 +37,8 @@ from ...priors import fit_slab
 from ..run import StopReason
 
 _EPS = float(np.finfo(np.float64).eps)
-_LOST = (
-    1e-6  # rounding error of H, in units of the prior precisions, with which it is computed afresh
-)
+# Rounding error of H, in units of the prior precisions, with which it is computed afresh.
+_LOST = 1e-6
 
 
 @dataclass

@@ -199,6 +199,16 @@ class SpikeSlabSites:
                 p[bucket.groups] = p[bucket.owner][:, None] * cavity.slab.inclusion
         return p
 
+    @property
+    def rounding(self) -> float:
+        """The error of the slabs in the log evidence, where each B has one of eps tr(B)."""
+        total = 0.0
+        for cavity in self.cavities:
+            slab = cavity.slab
+            square = slab.square.sum(1) if isinstance(slab, ClusterFit) else slab.second_moment()
+            total += float(cavity.rho @ (np.einsum("gii->g", cavity.B) * square))
+        return float(np.finfo(float).eps) * total
+
     def absorb(self, marginals: Marginals) -> None:
         """Return marginals, cavities and tilted moments from the likelihood (steps 1 and 2)."""
         p = self.group_log_odds

@@ -118,6 +118,9 @@ class Model(NamedTuple):
     end: StopReason | None = None  # why its polishing ended
 
 
+_NO_FUNCTIONS = Model(np.empty(0, dtype=np.intp), np.empty(0), np.empty(0), 0.0)
+
+
 class Neighbourhood(NamedTuple):
     """A model at its mode, and what each column of the pool would gain there."""
 
@@ -234,20 +237,22 @@ class LaplaceRVM:
 
     def empty(self, design: Design) -> State:
         """Return the model without functions."""
-        none = Model(np.empty(0, dtype=np.intp), np.empty(0), np.empty(0), 0.0)
-        return State(Stage.EMPTY, Pool(none.A, np.empty((design.n_rows, 0)), none.lam), none)
+        pool = Pool(_NO_FUNCTIONS.A, np.empty((design.n_rows, 0)), _NO_FUNCTIONS.lam)
+        return State(Stage.EMPTY, pool, _NO_FUNCTIONS)
 
     def step(self, state: State, design: Design, t: np.ndarray) -> tuple[State, Info]:
         """Find one mode and sweep the precisions around it, or go on to the next stage."""
         try:
             near = self._neighbourhood(state, t)
         except np.linalg.LinAlgError:
-            if state.best is None:
-                raise
-            # The last sweep led to weights that float64 cannot hold: the best model stands.
-            state.model = model = state.best._replace(end=StopReason.CYCLING)
-            self._advance(state, design, t)
-            return state, Info(model.log_evidence, len(model.A), np.nan, state.label)
+            if state.best is not None:
+                # The last sweep led to weights that float64 cannot hold: the best model stands.
+                state.model = model = state.best._replace(end=StopReason.CYCLING)
+                self._advance(state, design, t)
+                return state, Info(model.log_evidence, len(model.A), np.nan, state.label)
+            # A start did so: functions of the pool enter one by one.
+            state.model = _NO_FUNCTIONS
+            near = self._neighbourhood(state, t)
         model = near.model
         info = Info(model.log_evidence, len(model.A), near.largest_gain, state.label)
         state.steps += 1
