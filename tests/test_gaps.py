@@ -93,3 +93,36 @@ def test_further_rows_of_partial_fit_end_the_gaps():
     assert len(gap_warnings(model.predict, new)) == 1
     model.partial_fit(rng.uniform(-2.0, 2.0, (50, 2)), rng.standard_normal(50))
     assert gap_warnings(model.predict, new) == []
+
+
+@pytest.mark.parametrize(
+    "predict",
+    [
+        lambda model, X: model.predict(X),
+        lambda model, X: model.predict(X, return_std=True),
+        lambda model, X: model.predict(X, return_cov=True),
+        lambda model, X: model.predict_interval(X),
+        lambda model, X: model.predict_quantiles(X, [0.1, 0.9]),
+        lambda model, X: model.sample_y(X),
+    ],
+)
+@pytest.mark.parametrize(
+    "model",
+    [
+        sb.RVMRegressor(),
+        sb.SparseGPRegressor(neighbours=16),
+        sb.BackfittingRegressor(),
+        sb.GroupSpikeSlabRegressor(),
+        sb.GroupHorseshoeRegressor(n_samples=100, n_warmup=50),
+    ],
+)
+def test_every_prediction_warns_of_rows_outside_the_range(model, predict):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (60, 2))
+    model.fit(X, X[:, 0] - X[:, 1] + 0.1 * rng.standard_normal(60))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        predict(model, X[:5])
+    with pytest.warns(UserWarning, match="1 of 5 rows is outside the range") as caught:
+        predict(model, X[:5] + [[8.0, 0.0], *[[0.0, 0.0]] * 4])
+    assert len(caught) == 1

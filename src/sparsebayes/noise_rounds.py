@@ -286,9 +286,9 @@ def _evidence_of_precisions(
 ) -> float:
     """Return the nats by which residuals are more probable with the precisions than without them.
 
-    It is NaN for residuals of zero. Both noises are scaled by their most probable factors. The
-    variance of the function is added, and residuals have Student's t, so that a few large ones do
-    not decide.
+    It is NaN for residuals of zero, and for a noise beyond float64 in units of the residuals. Both
+    noises are scaled by their most probable factors. The variance of the function is added, and
+    residuals have Student's t, so that a few large ones do not decide.
     """
     square = np.square(residual)
     size = np.mean(square) if len(square) else 0.0
@@ -304,6 +304,8 @@ def _evidence_of_precisions(
             return float(-0.5 * np.sum(np.log(variance) + tail))
 
         middle = -float(np.log(np.mean(level)))
+        if not np.isfinite(middle):
+            return np.nan
         best.append(maximise(density, middle - 12.0, middle + 3.0, step=1.0, tol=0.01)[1])
     return best[0] - best[1]
 

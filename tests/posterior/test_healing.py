@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from sklearn.metrics.pairwise import rbf_kernel
 
 from sparsebayes import ForwardRegressor, RVMRegressor
@@ -149,6 +150,8 @@ def test_new_rows_of_a_kernel_matrix_that_are_unlike_all_others_are_warned_of():
     new[[3, 5]] += 5.0
     with pytest.warns(UserWarning, match="2 of 400 rows are unlike all training rows.*is row 3"):
         model.predict(rbf_kernel(new, X, gamma=0.5))
+    with pytest.warns(UserWarning, match="2 of 400 rows are unlike"):
+        model.predict(csr_array(rbf_kernel(new, X, gamma=0.5)), return_std=True)
     # Where training rows are unlike each other, new ones may be.
     alone = RVMRegressor("precomputed").fit(rbf_kernel(X, gamma=500.0), y)
     with warnings.catch_warnings():

@@ -335,6 +335,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
             means, stds = zip(*parts, strict=True)
             return np.concatenate(means), np.concatenate(stds)
         X = checked_rows(self, X)
+        self._warn_of_rows(X)
         if not return_cov:
             return self._predict_rows(X, bool(return_std), noise)
         joint = predict_jointly(self._fitted.predictor, noise, dense_rows(self, X))
@@ -342,17 +343,29 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
 
     def _predict_rows(self, X: Any, return_std: bool, noise: Noise) -> Any:
         """Return mean, and standard deviation where requested, of checked rows in memory."""
+        n, model = X.shape[0], self._fitted.predictor
+        blocks = ((rows, dense_rows(self, X, rows)) for rows in row_slices(n, model.block_rows))
+        mean, std = predict_rows(model, noise, blocks, n, return_std)
+        return self._as_float(X.dtype, *((mean,) if std is None else (mean, std)))
+
+    def _warn_of_rows(self, X: Any) -> None:
+        """Warn of checked rows that are unlike the training rows."""
         warn_outside(self, X)
         n, model = X.shape[0], self._fitted.predictor
-        if isinstance(model.added, Unlike) and len(unknown := model.added.rows_unknown(X)):
+        if not isinstance(model.added, Unlike):
+            return
+        unknown = np.concatenate(
+            [
+                rows.start + model.added.rows_unknown(dense_rows(self, X, rows))
+                for rows in row_slices(n, model.block_rows)
+            ]
+        )
+        if len(unknown):
             warn(
                 f"{len(unknown)} of {n} rows are unlike all training rows: their kernel values say "
                 f"hardly anything about them. The first is row {unknown[0]}. The model "
                 f"extrapolates there, and {self._extrapolation_risk}."
             )
-        blocks = ((rows, dense_rows(self, X, rows)) for rows in row_slices(n, model.block_rows))
-        mean, std = predict_rows(model, noise, blocks, n, return_std)
-        return self._as_float(X.dtype, *((mean,) if std is None else (mean, std)))
 
     def _as_float(self, dtype: Any, *arrays: np.ndarray) -> Any:
         """Return predictions in this type, or in float64 if it rounds them beside the noise."""
@@ -373,6 +386,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         parts: list[Any] = []
         step = block_rows(max(1, len(model.basis)), rows.block_elements)
         for _, block in rows:
+            self._warn_of_rows(to_numpy(block))
             for part in row_slices(len(block), step):
                 if not on_device:
                     values = self._predict_rows(to_numpy(block[part]), True, noise)
@@ -393,8 +407,10 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         if isinstance(self.posterior_.form, Dense | BlockLowRank):
             parts = None
         else:
-            fit, rows = self._fitted, dense_rows(self, checked_rows(self, X))
-            parts = mixture(fit.predictor, fit.predictive_noise, rows)
+            fit, checked = self._fitted, checked_rows(self, X)
+            parts = mixture(fit.predictor, fit.predictive_noise, dense_rows(self, checked))
+            if parts is not None:
+                self._warn_of_rows(checked)
         if parts is not None:
             return parts
         mean, std = self.predict(X, return_std=True)
@@ -489,7 +505,9 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         check_fitted(self)
         if is_torch(X):
             return asarray_like(X, self.sample_y(to_numpy(X), n_samples, random_state))
-        X = dense_rows(self, checked_rows(self, X))
+        X = checked_rows(self, X)
+        self._warn_of_rows(X)
+        X = dense_rows(self, X)
         seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
         rng = np.random.default_rng(seed)
         model, noise = self._fitted.predictor, self._fitted.predictive_noise

@@ -443,7 +443,8 @@ def fit_tail(u: np.ndarray, count: np.ndarray) -> tuple[Tail, float]:
 
     The gain is over a normal distribution of the best scale.
     """
-    largest = float(np.max(np.abs(u[count > 0.0]), initial=0.0))
+    u, count = u[count > 0.0], count[count > 0.0]
+    largest = float(np.max(np.abs(u), initial=0.0))
     if not 0.0 < largest < np.inf:
         return Tail(_TAILS[1], 1.0), 0.0
     u = u / largest  # whose squares are numbers of float64
