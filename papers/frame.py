@@ -695,16 +695,18 @@ def outcome(
     }
     uses_known = False
     rows_now = {cell.row for cell in cells}
-    for (number, row, column), recorded in (known or {}).items():
-        # A line of the present code stays where the package that it needs is not installed.
-        still = recorded.code == store.code or (row in rows_now and recorded.code != UNKNOWN)
-        if number == table.number and still and (row, column) not in ours:
-            ours[row, column] = recorded
+    of_table = {
+        (row, c): m for (number, row, c), m in (known or {}).items() if number == table.number
+    }
+    standing = {m.code for (row, _), m in of_table.items() if row in rows_now} | {store.code}
+    for place, recorded in of_table.items():
+        # A line stays beside others of its code where the package that it needs is not installed.
+        if recorded.code in standing - {UNKNOWN} and place not in ours:
+            ours[place] = recorded
             uses_known = True
     theirs = {(row, column): p for (t, row, column), p in printed.items() if t == table.number}
     # Recorded lines keep their order, whichever packages are installed.
-    recorded_places = [(row, column) for t, row, column in known or {} if t == table.number]
-    former = [place for place in recorded_places if place in ours]
+    former = [place for place in of_table if place in ours]
     places = list(dict.fromkeys([*theirs, *former, *ours]))
     rows = list(dict.fromkeys(row for row, _ in places))
     nothing = Measured(math.nan, 0.0, 0, "")

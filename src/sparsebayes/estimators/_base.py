@@ -303,7 +303,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         Returns
         -------
         mean : array of shape (n_samples,)
-            Predicted mean, in float32 if X is and the target fits.
+            Predicted mean, in float32 if X is and rounding is small beside the noise.
         std or cov : array, only if requested
         """
         check_fitted(self)
