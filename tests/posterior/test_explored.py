@@ -97,6 +97,22 @@ def test_rows_that_determine_the_process_up_to_little_noise_leave_no_gap():
     assert np.sqrt(np.mean(std**2) / np.mean((y[400:] - mean) ** 2)) < 1.2
 
 
+@pytest.mark.parametrize(
+    ("kernel", "n_inputs", "expected"),
+    [(StationaryKernel("rbf", 2.0), 3, 512), (StationaryKernel("laplacian", 2.0), 2, 128)],
+)
+def test_512_functions_stand_only_where_128_leave_out_much_more(kernel, n_inputs, expected):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3.0, 3.0, (900, n_inputs))
+    X[:, :2] = with_gap(900)
+    explored = Explored.from_rows(kernel, X, np.ones(900), None, 1e-9)
+    assert len(explored.root) == expected
+    _, _, F, pivots = added.distinct_functions(kernel, X, 1e-10, 512)
+    left = [np.sum(1.0 - np.sum(F[:m] ** 2, axis=0)) for m in (128, 512)]
+    assert len(pivots) == 512
+    assert (left[1] < 0.1 * left[0]) == (expected == 512)
+
+
 def test_a_single_row_at_the_end_of_the_range_leaves_a_gap():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (100, 2))

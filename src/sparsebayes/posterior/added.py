@@ -25,7 +25,8 @@ from .gaussian import Posterior
 
 _BLOCK_ELEMENTS = 2**18  # numbers of a block of kernel values
 _MOST_CENTRES = 128  # functions that tell where rows are rare
-_MOST_FOR_NOISE = 512  # as many where they leave out no more than the share of the noise below
+# As many where they are worth it: where they leave out less than this share of what 128 leave.
+_MOST_FOR_NOISE, _WORTH = 512, 0.1
 _LEFT_OVER = 0.1  # share of the noise that these functions may leave out, in the mean over the rows
 _TYPICAL = 0.9  # share of the training rows at which nothing is added
 _MOST_PAIRED = 64  # functions between which gaps are looked for
@@ -293,8 +294,9 @@ class Explored:
 
     Given noisy observations at all training rows, a process of unit variance has the variance
     r(x) = 1 - |R'k(x)|^2, where k are kernel functions at some of the rows: as many as represent
-    the process at the rows up to a share of the noise, or 128 if 512 do not. What they leave out at
-    a row is further noise of that row (the fully independent training conditional, FITC).
+    the process at the rows up to a share of the noise, or else 512, or 128 if 512 leave out nearly
+    as much. What they leave out at a row is further noise of that row (the fully independent
+    training conditional, FITC).
 
     The variance that a sparse model claims is right for rows like the training rows, because its
     noise and its calibration include what it does not represent there. So a new row counts as
@@ -357,9 +359,11 @@ class Explored:
         p = np.ones(len(X)) if precision is None else precision
         left_over = _LEFT_OVER * min(noise, 1.0)
         X, inverse, F, pivots = distinct_functions(kernel, X, left_over, _MOST_FOR_NOISE)
+        residual = _unrepresented(F)
         if len(pivots) == _MOST_FOR_NOISE:
-            F, pivots = F[:_MOST_CENTRES], pivots[:_MOST_CENTRES]
-        residual = np.maximum(1.0 - np.einsum("ij,ij->j", F, F), 0.0)
+            few = _unrepresented(F[:_MOST_CENTRES])
+            if np.sum(residual) > _WORTH * np.sum(few):
+                F, pivots, residual = F[:_MOST_CENTRES], pivots[:_MOST_CENTRES], few
         weight = np.bincount(inverse, count * p)
         values, vectors = np.linalg.eigh((F * (weight / (noise + weight * residual))) @ F.T)
         share = np.maximum(values, 0.0) / (1.0 + np.maximum(values, 0.0))
@@ -439,6 +443,11 @@ def distinct_functions(
 
     F, pivots = pivoted_cholesky(np.ones(len(Z)), columns, most, left_over)
     return Z, inverse.ravel(), F, pivots
+
+
+def _unrepresented(F: np.ndarray) -> np.ndarray:
+    """Return the variance that F'F leaves out of a process of unit variance at each row."""
+    return np.maximum(1.0 - np.einsum("ij,ij->j", F, F), 0.0)
 
 
 def _quantile(values: np.ndarray, count: np.ndarray, share: float) -> float:
