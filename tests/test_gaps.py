@@ -8,8 +8,8 @@ import pytest
 
 import sparsebayes as sb
 from sparsebayes._warn import InsideGap
+from sparsebayes.input_range import Gaps, InputRange, Values
 from sparsebayes.kernels import KernelChoice
-from sparsebayes.predict import Gaps, InputRange
 
 
 def gap_warnings(predict, X):
@@ -28,13 +28,13 @@ def with_lone_row(rng, n=200):
 
 def test_a_row_in_a_gap_is_far_from_both_ends():
     X = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 10.0])[:, None]
-    gaps = Gaps.from_rows(X, np.array([0.5]))  # 15 % of the range is more: 1.5
+    gaps = Gaps.between(Values.of(X).runs, np.array([0.5]))  # 15 % of the range is more: 1.5
     new = np.array([2.5, 5.4, 5.6, 8.4, 8.6, 20.0])[:, None]
-    assert gaps.find(new) == (2, 0, 2, 4.0, 10.0)
+    assert gaps.find(new) == (2, 2, 0, (5.6, 4.0, 10.0))
     assert gaps.find(new[[0, 1, 4, 5]]) is None
-    assert Gaps.from_rows(X, np.array([2.9])).find(new[[2, 3]]) is None
-    assert Gaps.from_rows(X, np.array([3.1])) is None
-    assert Gaps.from_rows(X, np.array([np.inf])) is None
+    assert Gaps.between(Values.of(X).runs, np.array([2.9])).find(new[[2, 3]]) is None
+    assert Gaps.between(Values.of(X).runs, np.array([3.1])) is None
+    assert Gaps.between(Values.of(X).runs, np.array([np.inf])) is None
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_rows_between_a_lone_row_and_the_others_are_warned_of(model):
     new[17, 0] = 1.0
     (message,) = gap_warnings(predict, new)
     assert str(message).startswith("1 of 300 rows is in a gap between the training rows.")
-    assert (message.row, message.column) == (17, 0)
-    assert message.values == (1.0, np.sort(X[:, 0])[-2], 2.0)
+    assert (message.found.row, message.found.column) == (17, 0)
+    assert message.found.values == (1.0, np.sort(X[:, 0])[-2], 2.0)
 
 
 def test_a_linear_function_may_cross_a_gap():
@@ -69,7 +69,7 @@ def test_a_linear_function_may_cross_a_gap():
     model = sb.BackfittingRegressor().fit(X, X @ [1.0, 2.0] + 0.1 * rng.standard_normal(200))
     assert gap_warnings(model.predict, np.array([[1.0, 0.0]])) == []
     linear = KernelChoice(family="linear", gamma=1.0)
-    assert InputRange.from_rows(X, linear, np.arange(2)).gaps is None
+    assert InputRange.from_values(Values.without_gaps(X), linear, np.arange(2)).gaps is None
 
 
 def test_a_table_names_the_column_of_a_gap_in_its_units():

@@ -66,7 +66,7 @@ def test_a_row_is_described_by_what_its_other_inputs_say():
     A = np.column_stack([np.ones(100), X[:, 1:]])
     expected = np.array([1.0, -1.0, 0.3]) @ np.linalg.lstsq(A, X[:, 0])[0]
     assert (found.row, found.column, found.n_rows) == (1, 0, 1)
-    np.testing.assert_allclose([found.value, found.expected], [1.5, expected], rtol=1e-8)
+    np.testing.assert_allclose(found.values, [1.5, expected], rtol=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_rows_that_break_a_correlation_are_warned_of(model):
     new[7, :2] = 1.5, -1.5  # each in range
     (message,) = new_combinations(predict, new)
     assert str(message).startswith("1 of 50 rows has a combination of inputs that is far from all")
-    assert message.row == 7
-    assert message.column in (0, 1)
+    assert message.found.row == 7
+    assert message.found.column in (0, 1)
 
 
 def test_inputs_that_are_known_not_to_matter_may_be_combined_in_new_ways():
@@ -113,7 +113,7 @@ def test_dropped_inputs_are_warned_of_where_no_row_tells_their_effects_apart():
     assert np.all(model.feature_relevance_[:2] < 0.01)
     assert new_combinations(model.predict, correlated(300, rng, gap=0.1)) == []
     (message,) = new_combinations(model.predict, np.array([[1.8, -1.8, 0.0]]))
-    assert message.column in (0, 1)
+    assert message.found.column in (0, 1)
 
 
 def test_the_effect_of_an_input_is_unknown_by_the_variance_of_least_squares():
@@ -136,7 +136,7 @@ def test_a_table_names_the_column_in_its_units():
     new = pd.DataFrame({"metres": [500.0, 900.0], "feet": [1640.0, 500.0]})
     (message,) = new_combinations(model.predict, new)
     assert "The first is row 1, which has" in str(message)
-    assert message.values[0] in (900.0, 500.0)
+    assert message.found.values[0] in (900.0, 500.0)
     assert "'metres'" in str(message) or "'feet'" in str(message)
 
 

@@ -335,7 +335,7 @@ def test_few_rows_have_the_values_that_they_have_among_many(family, rows):
     assert pickle.dumps(basis) == pickle.dumps(KernelBasis(basis.kernel, basis.centres))
 
 
-def test_a_box_holds_the_rows_it_was_widened_by_and_names_nearest_points():
+def test_merged_boxes_hold_the_rows_of_both_and_name_nearest_points():
     rng = np.random.default_rng(0)
     X, new = rng.uniform(-1.0, 1.0, (50, 3)), rng.uniform(-3.0, 3.0, (200, 3))
     box, kernel = Box(X.min(axis=0), X.max(axis=0)), StationaryKernel("rbf", 0.5)
@@ -346,6 +346,6 @@ def test_a_box_holds_the_rows_it_was_widened_by_and_names_nearest_points():
     assert np.all(np.linalg.norm(new - nearest, axis=1) <= least + 1e-12)
     k = np.exp(-0.5 * np.sum((new - nearest) ** 2, axis=1))
     np.testing.assert_allclose(box.correlation(kernel, new), k, rtol=1e-12)
-    wider = box.widened(new)
+    wider = box.merge(Box.of(new))
     assert wider.nearest(new) is new
     assert wider.nearest(X) is X

@@ -8,9 +8,9 @@ from scipy.stats import spearmanr
 
 from sparsebayes import SparseGPClassifier, SparseGPRegressor
 from sparsebayes.export import export_model
+from sparsebayes.input_range import InputRange, Values
 from sparsebayes.kernels import Box, StationaryKernel, Warp, WarpedKernel
 from sparsebayes.posterior.added import Extrapolation
-from sparsebayes.predict import InputRange
 
 RNG = np.random.default_rng(0)
 SKEWED = np.column_stack([np.exp(1.5 * RNG.standard_normal(300)), RNG.standard_normal(300)])
@@ -135,7 +135,8 @@ def test_the_range_of_an_input_that_matters_as_its_score_is_twice_as_wide():
     model = SparseGPRegressor(kernel="rbf", gamma="ard").fit(SKEWED, LEVEL)
     choice = model._fitted.kernel
     gamma = np.array([1e-12, 1.0, 1.0])
-    known = InputRange.from_rows(SKEWED, type(choice)("rbf", gamma, warp=choice.warp), None)
+    choice = type(choice)("rbf", gamma, warp=choice.warp)
+    known = InputRange.from_values(Values.of(SKEWED), choice, None)
     assert known.margin[0] == pytest.approx(np.ptp(SKEWED[:, 0]))
     assert known.margin[1] == pytest.approx(0.5 / np.sqrt(2))
 

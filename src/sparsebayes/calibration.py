@@ -15,10 +15,11 @@ from scipy.stats import t as student
 from .data import Data, is_discrete
 from .designs.candidates import power_of_two
 from .fitting import Fit, Method, Note, attempt
+from .input_range import InputRange
 from .kernels import Box, is_option
 from .noise_rounds import ChooseKernel, Round
 from .posterior import Extrapolation, LooPredictions
-from .predict import InputRange, positive_root
+from .predict import positive_root
 from .problem import Problem
 from .rows import row_hashes
 from .rows._base import mix_bits
@@ -509,11 +510,11 @@ class NewRows:
             return beyond, input_range
         if beyond is not None:
             # Where rows are rare changes with them, and the old rows are not stored.
-            beyond = replace(beyond, box=beyond.box.widened(X), explored=None)
+            beyond = replace(beyond, box=beyond.box.merge(Box.of(X)), explored=None)
         if input_range is not None:
-            box = Box(input_range.low, input_range.high).widened(X)
             # New inputs have judged the errors, and their values are not stored.
-            input_range = InputRange(box.low, box.high, input_range.margin)
+            box = input_range.box.merge(Box.of(X))
+            input_range = InputRange(box, input_range.margin)
         return beyond, input_range
 
     def calibrate(self, fit: Fit, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> Fit:

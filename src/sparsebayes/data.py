@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from scipy.sparse import issparse
@@ -55,6 +55,16 @@ def _chunked(X: Any, megabytes: float) -> Rows | None:
 def is_list_of_arrays(X: Any) -> bool:
     """Return whether X is a list or a tuple of two-dimensional arrays, which are blocks of rows."""
     return isinstance(X, list | tuple) and len(X) > 0 and np.ndim(X[0]) == 2
+
+
+class Summary(Protocol):
+    """What some rows are like, in numbers whose size does not depend on how many rows there are."""
+
+    def merge(self, other: Any) -> Any:
+        """Return the summary of the rows of both."""
+
+
+S = TypeVar("S", bound=Summary)
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,12 +171,17 @@ class Data:
 
     def box(self) -> Box:
         """Return the box that the rows of positive weight span."""
-        return self.box_and_rows(np.zeros(0, np.intp))[0]
+        return self.summary_and_rows(Box.of, np.zeros(0, np.intp))[0]
 
-    def box_and_rows(self, numbers: np.ndarray) -> tuple[Box, np.ndarray]:
-        """Return the box that the rows of positive weight span, and some rows, in one pass."""
+    def summary_and_rows(
+        self, summary: Callable[[Any], S], numbers: np.ndarray
+    ) -> tuple[S, np.ndarray]:
+        """Return a summary of the rows of positive weight, and some rows, in one pass.
+
+        `summary` returns that of a chunk of X; `numbers` are in ascending order.
+        """
         edges = np.array([0, self.n_rows]) if self.in_memory else self.X.edges
-        return self.reduce(_BoxJob(numbers, edges))
+        return self.reduce(_SummaryJob(summary, numbers, edges))
 
     def loaded(self) -> Data:
         """Return the same data with X in memory."""
@@ -175,36 +190,33 @@ class Data:
         return replace(self, X=self.X.in_memory()[0])
 
 
-class _BoxJob(Job):
-    """The box that the rows of positive weight span, and some rows of X as a dense array.
+class _SummaryJob(Job):
+    """A summary of the rows of positive weight, and some rows of X.
 
     Chunks are (X, y, weight or None). The numbers of the rows are in ascending order.
     """
 
-    def __init__(self, numbers: np.ndarray, edges: np.ndarray) -> None:
+    def __init__(
+        self, summary: Callable[[Any], Summary], numbers: np.ndarray, edges: np.ndarray
+    ) -> None:
         cuts = np.searchsorted(numbers, edges)
+        self.summary = summary
         self.inside = [numbers[a:b] - e for (a, b), e in zip(pairwise(cuts), edges, strict=False)]
 
-    def read(self, index: int, chunk: Chunk) -> tuple[Box, np.ndarray]:
-        """Return the box and the rows of one chunk."""
+    def read(self, index: int, chunk: Chunk) -> tuple[Summary, np.ndarray]:
+        """Return the summary and the rows of one chunk."""
         X, weight = chunk[0], chunk[-1]
         rows = X[self.inside[index]]
-        rows = np.asarray(rows.toarray() if issparse(rows) else to_numpy(rows), dtype=np.float64)
+        rows = rows if issparse(rows) else to_numpy(rows)
         if weight is not None and not np.all(weight > 0):
             X = X[np.flatnonzero(weight)]
-        if len(X) == 0:
-            return Box(np.full(X.shape[1], np.inf), np.full(X.shape[1], -np.inf)), rows
-        if is_torch(X):
-            return Box(to_numpy(X.amin(0)), to_numpy(X.amax(0))), rows
-        return Box(np.min(X, axis=0), np.max(X, axis=0)), rows
+        return self.summary(X), rows
 
     def merge(
-        self, first: tuple[Box, np.ndarray], second: tuple[Box, np.ndarray]
-    ) -> tuple[Box, np.ndarray]:
-        """Return the box and the rows of two chunks."""
-        (a, rows), (b, more) = first, second
-        box = Box(np.minimum(a.low, b.low), np.maximum(a.high, b.high))
-        return box, np.concatenate([rows, more])
+        self, first: tuple[Summary, np.ndarray], second: tuple[Summary, np.ndarray]
+    ) -> tuple[Summary, np.ndarray]:
+        """Return the summary and the rows of two chunks."""
+        return first[0].merge(second[0]), np.concatenate([first[1], second[1]])
 
 
 def merge_duplicates(data: Data) -> Data:

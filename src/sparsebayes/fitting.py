@@ -22,11 +22,11 @@ from ._warn import warn
 from .callbacks import Reporter
 from .data import Data
 from .designs import Basis
+from .input_range import InputRange
 from .kernels import KernelChoice, ProcessKind, is_option
 from .posterior import AddedVariance, Posterior
 from .posterior.leave_one_out import Calibration, LooPredictions
 from .predict import (
-    InputRange,
     Noise,
     PosteriorModel,
     Predictor,

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from ._array import Array, to_numpy
+from ._warn import Found
 
 # Share of the largest distance beyond it. With a fifth, 1,000 rows of the same distribution set off
 # a warning after one in ten fits of 100 rows; with a half, after none in forty.
 _SHARE = 0.5
-_MOST_INPUTS, _MOST_ROWS = 500, 4096  # that are compared
+MOST_INPUTS, MOST_ROWS = 500, 4096  # that are compared
 _BLOCK = 4096  # new rows at a time
 _ROUNDING = 1e-10  # of the largest eigenvalue: directions in which training rows do not vary
 _CONSTANT = 1e-9  # relative spread of an input that does not vary
@@ -26,20 +26,6 @@ _ALONE = 1.0 - 1e-6  # leverage of a row that is the only one with some value
 # Variance of the effect of one standard deviation of an input, over that of the noise, above which
 # a model that has dropped the input may be wrong. In log odds of labels it is 1 or more.
 _UNKNOWN = 0.25
-
-
-class Unlike(NamedTuple):
-    """A row whose inputs are combined as in no training row.
-
-    `value` is that of the input `column`, `expected` what it is in training rows whose other inputs
-    are those of this row. `n_rows` is the number of such rows.
-    """
-
-    row: int
-    column: int
-    value: float
-    expected: float
-    n_rows: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +80,9 @@ class JointRange:
         None where it is not known: there are hardly more rows than inputs, or a row is the only one
         with some value.
         """
-        X = np.asarray(X[:: -(-len(X) // _MOST_ROWS) or 1], dtype=np.float64)
+        X = np.asarray(X, dtype=np.float64)
         n, p = X.shape
-        if not 1 < p <= min(n - 2, _MOST_INPUTS):
+        if not 1 < p <= min(n - 2, MOST_INPUTS):
             return None
         with np.errstate(all="ignore"):  # checked below
             mean, scale = np.mean(X, axis=0), np.std(X, axis=0)
@@ -132,15 +118,18 @@ class JointRange:
             unlike[first + far] = squared[far] > self.limit * (1.0 + others)
         return unlike
 
-    def describe(self, X: Array, rows: np.ndarray) -> Unlike:
-        """Return the first of these rows, with the input that the others say least about."""
+    def describe(self, X: Array, rows: np.ndarray) -> Found:
+        """Return these rows of X, with the input of the first that the others say least about.
+
+        The values are that of this input, and what training rows with such other inputs have.
+        """
         z = self._standardised(X[rows[:1]])[0]
         precision = np.diag(self.inverse)[self.columns]
         gap = self.inverse[self.columns] @ z / precision
         k = int(np.argmax(np.abs(gap) * np.sqrt(precision)))
         j = int(self.columns[k])
-        value, expected = (float(self.mean[j] + self.scale[j] * v) for v in (z[j], z[j] - gap[k]))
-        return Unlike(int(rows[0]), j, value, expected, len(rows))
+        both = tuple(float(self.mean[j] + self.scale[j] * v) for v in (z[j], z[j] - gap[k]))
+        return Found(len(rows), int(rows[0]), j, both)
 
     @cached_property
     def _root(self) -> np.ndarray:

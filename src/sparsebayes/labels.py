@@ -35,10 +35,10 @@ from .class_probabilities import (
 )
 from .designs import Design
 from .fitting import Note, attempt, cut_short
+from .input_range import InputRange
 from .kernels import KernelChoice, ProcessKind, is_option
 from .label_folds import N_FOLDS, find_repeats, label_folds
 from .posterior import Dense, Diagonal, Healing, Posterior
-from .predict import InputRange
 from .problem import CandidateProblem, candidate_columns, with_chosen_kernel
 from .rows import row_slices
 from .solvers.run import (

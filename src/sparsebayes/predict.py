@@ -17,14 +17,11 @@ import numpy as np
 from ._array import Array, PerTarget, is_torch, to_device_of, to_numpy
 from .data import Data
 from .designs import Basis
-from .joint_range import JointRange, Unlike
-from .kernels import FAMILIES, KernelChoice, is_option
 from .posterior import AddedVariance, BlockLowRank, Dense, Draws, LeaveOneOut, ModelAverage
 from .posterior.gaussian import Posterior
 from .posterior.leave_one_out import LooPredictions
 from .posterior.noise import NoiseModel, Tail
 from .posterior.predictive import Mixture, Predictive, observation
-from .posterior.shared import SharedEffect
 from .rows._base import Report
 
 if TYPE_CHECKING:
@@ -33,11 +30,6 @@ if TYPE_CHECKING:
 Moments: TypeAlias = tuple[Array, Any, Array | None]  # mean, variance or None, functions
 
 _MOST_ROWS = 4096  # rows of a block of predictions
-# Share of a length scale beyond the training rows from which a prediction counts as extrapolation,
-# and the length scale of normal scores at which an input does not matter.
-_MARGIN, _LONGEST_SCORE = 0.5, 10.0
-_SHARE = 0.1  # share of the range beyond it from which models extrapolate
-_SHARE_INSIDE = 0.15  # share of the range between a row in a gap and each of its ends
 
 
 class Predictor(Protocol):
@@ -394,164 +386,3 @@ def user_coefficients(predictor: Predictor) -> tuple[np.ndarray, PerTarget, np.n
             "X. Rescale X or y, for example with StandardScaler or TransformedTargetRegressor."
         )
     return coef, intercept, basis.scale
-
-
-def _length_scales(kernel: KernelChoice) -> np.ndarray | None:
-    """Return the length scale of each coordinate, or one for all; None where there is none."""
-    gamma = np.asarray(kernel.gamma)
-    with np.errstate(divide="ignore"):
-        if is_option(kernel.family, "sum"):
-            return np.minimum(1.0 / np.sqrt(2.0 * gamma[0]), 1.0 / gamma[1])
-        if is_option(kernel.family, "additive"):
-            return 1.0 / gamma[0]
-        if is_option(kernel.family, "laplacian"):
-            return np.atleast_1d(1.0 / gamma)
-        if is_option(kernel.family, *FAMILIES):
-            return np.atleast_1d(1.0 / np.sqrt(2.0 * gamma))
-    return None
-
-
-@dataclass(frozen=True, eq=False)
-class Gaps:
-    """Wide gaps between the values of an input in the training rows.
-
-    There is one between a single row at the end of the range and the others, for instance. A new
-    row is in a gap if it is further from both ends than the margin of the input, and than 15 % of
-    the range.
-
-    Attributes
-    ----------
-    columns : array of int of shape (n_gaps,)
-        The input of each gap.
-    low, high : arrays of shape (n_gaps,)
-        The values of training rows at its ends.
-    margin : array of shape (n_gaps,)
-        How far from the ends a row in the gap is.
-    """
-
-    columns: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    margin: np.ndarray
-
-    @classmethod
-    def from_rows(cls, X: np.ndarray, margin: np.ndarray) -> Gaps | None:
-        """Return the gaps between rows X, of inputs with these margins; None without."""
-        found = []
-        for j in np.flatnonzero(np.isfinite(margin)):
-            values = np.unique(X[:, j])
-            least = max(float(margin[j]), _SHARE_INSIDE * float(values[-1] - values[0]))
-            below = np.flatnonzero(np.diff(values) > 2.0 * least)
-            found += [(j, values[k], values[k + 1], least) for k in below]
-        if not found:
-            return None
-        columns, *ends = (np.array(part) for part in zip(*found, strict=True))
-        return cls(columns, *ends)
-
-    def find(self, X: np.ndarray) -> tuple[int, int, int, float, float] | None:
-        """Return the first row of X in a gap, its input, the number of rows, and the ends."""
-        values = X[:, self.columns]
-        inside = (values > self.low + self.margin) & (values < self.high - self.margin)
-        if not inside.any():
-            return None
-        row, gap = np.argwhere(inside)[0]
-        n_rows, j = int(np.sum(np.any(inside, axis=1))), int(self.columns[gap])
-        return int(row), j, n_rows, float(self.low[gap]), float(self.high[gap])
-
-
-@dataclass(frozen=True, eq=False)
-class InputRange:
-    """The range of the training rows, to recognise rows at which a model extrapolates.
-
-    Attributes
-    ----------
-    low, high : arrays of shape (n_features,)
-        Smallest and largest value of each input.
-    margin : array of shape (n_features,)
-        How far beyond them a new row may lie: a tenth of the range. If the length scales of the
-        kernel are learnt, they say how far the function is known: half a length scale, but not more
-        than the whole range for an input that the kernel sees as its normal score. If the width was
-        given, or learnt from labels, which say little about it, the smaller of both. Infinite for
-        inputs on which a linear model hardly depends.
-    effects : tuple of SharedEffect
-        Effects of the values of an input, which are unknown for other values.
-    joint : JointRange, optional
-        The range of all inputs together; None where it is not known.
-    gaps : Gaps, optional
-        Wide gaps inside the range; None where there are none.
-    """
-
-    low: np.ndarray
-    high: np.ndarray
-    margin: np.ndarray
-    effects: tuple[SharedEffect, ...] = ()
-    joint: JointRange | None = None
-    gaps: Gaps | None = None
-
-    @classmethod
-    def from_rows(
-        cls, X: np.ndarray, kernel: KernelChoice, columns: np.ndarray, labels: bool = False
-    ) -> InputRange:
-        """Return the range of rows X under a kernel; the model depends on `columns`.
-
-        `labels` is whether the targets are labels of classes.
-        """
-        low, high = np.min(X, axis=0), np.max(X, axis=0)
-        margin = np.full(X.shape[1], np.inf)
-        length = _length_scales(kernel)
-        is_linear = kernel.family is None or is_option(kernel.family, "linear")
-        if is_linear:
-            margin[columns] = _SHARE * (high - low)[columns]
-        elif length is None:
-            margin = _SHARE * (high - low)
-        else:
-            margin = np.broadcast_to(_MARGIN * length[: X.shape[1]], X.shape[1:]).copy()
-            if not kernel.learnt and kernel.warp is None:
-                margin = np.minimum(margin, _SHARE * (high - low))
-            elif labels:
-                margin[columns] = np.minimum(margin, _SHARE * (high - low))[columns]
-            if kernel.warp is not None:  # scores are constant beyond the range
-                inputs, scores = kernel.warp.inputs, length[X.shape[1] :]
-                matters = scores < _LONGEST_SCORE
-                limit = np.where(matters, (high - low)[inputs], np.inf)
-                margin[inputs] = np.minimum(margin[inputs], limit)
-        if is_linear:
-            return cls(low, high, margin)
-        return cls(low, high, margin, gaps=Gaps.from_rows(X, margin))
-
-    @cached_property
-    def _limits(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.low - self.margin, self.high + self.margin
-
-    def rows_outside(self, X: np.ndarray) -> tuple[int, int, int] | None:
-        """Return a row and an input in which it lies outside, and the number of such rows.
-
-        The result is None if all rows are inside.
-        """
-        low, high = self._limits
-        if (X >= low).all() and (X <= high).all():
-            return None
-        outside = (X < low) | (X > high)
-        row, column = np.argwhere(outside)[0]
-        return int(row), int(column), int(np.sum(np.any(outside, axis=1)))
-
-    def rows_in_gaps(self, X: np.ndarray) -> tuple[int, int, int, float, float] | None:
-        """Return a row in a gap, its input there, the number of such rows, and the ends of the gap.
-
-        The result is None if there are no such rows.
-        """
-        return None if self.gaps is None else self.gaps.find(X)
-
-    def rows_unlike(self, X: np.ndarray) -> Unlike | None:
-        """Return a row whose inputs are inside, but combined as in no training row; None without.
-
-        Rows that are outside the range of an input are left out.
-        """
-        if self.joint is None:
-            return None
-        unlike = self.joint.is_unlike(X)
-        if not unlike.any():
-            return None
-        low, high = self._limits
-        rows = np.flatnonzero(unlike & np.all((X >= low) & (X <= high), axis=1))
-        return self.joint.describe(X, rows) if len(rows) else None

@@ -218,7 +218,7 @@ def _sample(data: Data) -> tuple[Box, np.ndarray, np.ndarray]:
     rows = data.used
     most = min(_MOST_EXPLORED, max(1, _MOST_NUMBERS // data.X.shape[1]))
     rows = rows[:: -(-len(rows) // most)]
-    box, X = data.box_and_rows(rows)
+    box, X = data.summary_and_rows(Box.of, rows)
     return box, rows, X
 
 

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from scipy.sparse import issparse
 
-from ._array import to_numpy
 from .data import Data
 from .fitting import Fit, Note
+from .input_range import InputRange, Values, is_straight
+from .joint_range import MOST_INPUTS as JOINT_INPUTS
+from .joint_range import MOST_ROWS as JOINT_ROWS
 from .joint_range import JointRange
 from .kernels import is_option
 from .near_copies import share_of_near_copies
 from .posterior import SharedEffect, shared_effects
-from .predict import InputRange
+from .rows import row_hashes
 
 if TYPE_CHECKING:
     from .labels import LabelFit
@@ -35,6 +37,7 @@ _LEAST_ROWS = 64
 _MATTERS = 0.01  # relevance from which a linear function is said to depend on an input
 _SURELY_NOT = 0.005  # relevance of few rows below which more of them are not looked at
 _MANY_COPIES = 0.2  # share of near copies from which a fit warns
+_LOADED = 2e6  # numbers in X up to which rows are loaded: their checks take .3 s
 _WORK = 4e8  # products that may be spent: rows x functions x inputs, for each input
 
 
@@ -61,21 +64,24 @@ def with_inputs(
     is_member : bool, default=False
         Whether the fit is one of several to the same rows, which are searched for copies once.
     """
-    data = problem.rows
     if is_option(problem.spec.family, "precomputed"):
         return fit
     problem.reporter.say("relevance of the inputs")
-    relevance, input_range = _relevance(fit, problem, linear, pooled), None
-    notes: tuple[Note, ...] = ()
-    if isinstance(data.X, np.ndarray):
-        matters = np.flatnonzero(relevance >= _MATTERS)
-        effects = _effects(fit, data, matters) if isinstance(fit, Fit) else None
-        X, labels = data.X[data.used], effects is None
-        input_range = InputRange.from_rows(X, fit.kernel, matters, labels)
-        different = np.unique(data.input_hashes()[data.used], return_index=True)[1]
-        joint = JointRange.from_rows(X[different], matters)
-        input_range = replace(input_range, effects=effects or (), joint=joint)
-        notes = () if is_member else copy_notes(data)
+    data = _in_memory(problem.rows)
+    shown, compared = _chosen_rows(fit, data, linear)
+    numbers = np.union1d(shown, compared)
+    summary = Values.without_gaps if is_straight(fit.kernel) else Values.of
+    values, X = data.summary_and_rows(summary, numbers)
+    relevance = _relevance(fit, X[np.isin(numbers, shown)], linear, pooled)
+    matters = np.flatnonzero(relevance >= _MATTERS)
+    effects = _effects(fit, data, matters) if isinstance(fit, Fit) else None
+    input_range = InputRange.from_values(values, fit.kernel, matters, labels=effects is None)
+    notes: tuple[Note, ...] = () if is_member else copy_notes(data)
+    if len(compared):
+        X = X[np.isin(numbers, compared)]
+        different = np.unique(row_hashes(X), return_index=True)[1]
+        input_range = replace(input_range, joint=JointRange.from_rows(X[different], matters))
+    input_range = replace(input_range, effects=effects or ())
     attributes = {**fit.attributes, "feature_relevance_": relevance}
     return replace(fit, input_range=input_range, attributes=attributes, notes=(*fit.notes, *notes))
 
@@ -99,27 +105,41 @@ def _effects(fit: Fit, data: Data, columns: np.ndarray) -> tuple[SharedEffect, .
     The process of a given width may be far from the data, and says nothing about them.
     """
     kernel, noise, used = fit.kernel.kernel, fit.kernel.noise_to_signal, data.used
-    if kernel is None or not fit.kernel.learnt or not noise > 0.0:
+    if kernel is None or not fit.kernel.learnt or not noise > 0.0 or not data.in_memory:
         return ()
     weight = data.row_weight
     return shared_effects(kernel, data.X[used], data.y[used], weight[used], noise, columns)
 
 
-def _relevance(fit: F, problem: CandidateProblem, linear: bool, pooled: bool) -> np.ndarray:
-    """Return the share of the variance of the function that each input explains."""
-    data = problem.rows
+def _in_memory(data: Data) -> Data:
+    """Return the data with few rows in memory, where all checks are possible."""
+    size = data.X.shape[0] * data.X.shape[1]
+    return data.loaded() if size <= _LOADED else data
+
+
+def _chosen_rows(fit: Fit | LabelFit, data: Data, linear: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows that show the distribution of the inputs, and those that are compared."""
     used, n_features = data.used, data.X.shape[1]
-    n_rows = MOST_ROWS if linear else rows_for(len(fit.active), n_features)
-    if len(used) > n_rows:
-        used = np.sort(np.random.default_rng(0).choice(used, n_rows, replace=False))
-    X = data.take(used)
+    n_shown = MOST_ROWS if linear else rows_for(len(fit.active), n_features)
+    n_compared = 0 if n_features > JOINT_INPUTS or issparse(data.X) else JOINT_ROWS
+    return _some(used, n_shown), _some(used, n_compared)
+
+
+def _some(rows: np.ndarray, most: int) -> np.ndarray:
+    """Return at most this number of rows, chosen at random, in ascending order."""
+    if len(rows) <= most:
+        return rows
+    return np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
+
+
+def _relevance(fit: Fit | LabelFit, X: Any, linear: bool, pooled: bool) -> np.ndarray:
+    """Return the share of the variance of the function that each input explains, from some rows."""
     if not linear:
-        rows = to_numpy(X).astype(np.float64, copy=False)
-        return function_relevance(fit.values, rows, pooled)
-    coef = np.atleast_2d(fit.public_attributes(n_features, True)["coef_"])
-    relevance, active = np.zeros(n_features), np.flatnonzero(np.any(coef != 0.0, axis=0))
+        return function_relevance(fit.values, X, pooled)
+    coef = np.atleast_2d(fit.public_attributes(X.shape[1], True)["coef_"])
+    relevance, active = np.zeros(X.shape[1]), np.flatnonzero(np.any(coef != 0.0, axis=0))
     X = X[:, active]
-    X = np.asarray(X.toarray() if issparse(X) else to_numpy(X), dtype=np.float64)
+    X = X.toarray() if issparse(X) else X
     relevance[active] = linear_relevance(coef[:, active], X, pooled)
     return relevance
 

@@ -22,7 +22,7 @@ from scipy.stats import norm
 
 from .. import __version__
 from .._files import write_whole
-from .._warn import NewCombination, NewValues, OutsideRange
+from .._warn import UnlikeRows
 from ..displays._inputs import FEW_VALUES, effect_grid
 from ..models import CLASSES, REGRESSION, choices
 from .comparison import TOO_LITTLE, Fold, Score, best, cells, codes_of, head, rounded
@@ -321,8 +321,7 @@ def _class_sections(held_out: Any, data: Any) -> list[Section]:
 def _without_warnings_of_made_rows() -> Iterator[None]:
     """Do not warn of rows that the report makes, by permutation or of typical values."""
     with warnings.catch_warnings():
-        for category in (OutsideRange, NewValues, NewCombination):
-            warnings.simplefilter("ignore", category)
+        warnings.simplefilter("ignore", UnlikeRows)
         yield
 
 

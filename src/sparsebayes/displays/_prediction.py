@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import binom
 
-from .._warn import OutsideRange
+from .._warn import UnlikeRows
 from ._axes import WIDTH_95, SingleDisplay, new_axes, rows_like
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class PredictionDisplay(SingleDisplay):
         margin = 0.1 * np.ptp(values)
         grid = np.linspace(values.min() - margin, values.max() + margin, n_grid)
         with warnings.catch_warnings():  # the grid goes beyond and between the training rows
-            warnings.simplefilter("ignore", OutsideRange)
+            warnings.simplefilter("ignore", UnlikeRows)
             mean, std = estimator.predict(rows_like(grid[:, None], X), return_std=True)
         vectors = getattr(estimator, "relevance_vectors_", None)
         return cls(

@@ -40,6 +40,7 @@ from ..regression import fit_with_noise, with_kernel
 from ..relevance import with_inputs
 from ..rows import Rows, is_dask, row_slices
 from ._estimator import (
+    RowCheck,
     SparseEstimator,
     as_float,
     check_capabilities,
@@ -329,17 +330,26 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
                     "return_cov is not available for X in blocks of rows; pass one array, or use "
                     "return_std."
                 )
-            parts: Any = [self.predict(block, return_std) for _, block in blocks]
-            if not return_std:
-                return np.concatenate(parts)
-            means, stds = zip(*parts, strict=True)
-            return np.concatenate(means), np.concatenate(stds)
+            return self._predict_in_blocks(blocks, bool(return_std), noise)
         X = checked_rows(self, X)
         self._warn_of_rows(X)
         if not return_cov:
             return self._predict_rows(X, bool(return_std), noise)
         joint = predict_jointly(self._fitted.predictor, noise, dense_rows(self, X))
         return self._as_float(X.dtype, *joint)
+
+    def _predict_in_blocks(self, blocks: Rows, return_std: bool, noise: Noise) -> Any:
+        """Return mean, and standard deviation where requested, of rows that are read in blocks."""
+        check, parts = RowCheck(self), []
+        for _, block in blocks:
+            X = checked_rows(self, block)
+            check.add(X)
+            parts.append(self._predict_rows(X, return_std, noise))
+        check.warn()
+        if not return_std:
+            return np.concatenate(parts)
+        means, stds = zip(*parts, strict=True)
+        return np.concatenate(means), np.concatenate(stds)
 
     def _predict_rows(self, X: Any, return_std: bool, noise: Noise) -> Any:
         """Return mean, and standard deviation where requested, of checked rows in memory."""
@@ -385,8 +395,9 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
         xp = namespace(rows.place(0.0))
         parts: list[Any] = []
         step = block_rows(max(1, len(model.basis)), rows.block_elements)
+        check = RowCheck(self)
         for _, block in rows:
-            self._warn_of_rows(to_numpy(block))
+            check.add(to_numpy(block))
             for part in row_slices(len(block), step):
                 if not on_device:
                     values = self._predict_rows(to_numpy(block[part]), True, noise)
@@ -396,6 +407,7 @@ class SparseRegressor(PredictiveMixin, RegressorMixin, SparseEstimator):
                 level = noise.variance(block[part], model, Phi) if return_std else None
                 std = xp.sqrt(xp.clip(variance + level, 0.0, None)) if return_std else None
                 parts.append((mean, std) if return_std else (mean,))
+        check.warn()
         out = tuple(xp.concatenate(columns) for columns in zip(*parts, strict=True))
         if is_torch(X):
             tensors: Any = tuple(one.to(X.dtype) if X.is_floating_point() else one for one in out)

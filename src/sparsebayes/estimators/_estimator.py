@@ -15,11 +15,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
 
 from .._array import RandomState
-from .._warn import InsideGap, NewCombination, NewValues, OutsideRange
+from .._warn import Found, UnlikeRows, block_of_rows
 from ..callbacks import Budget, Reporter
 from ..data import is_list_of_arrays
 from ..designs import Design
 from ..kernels import GammaOption, KernelName, KernelSpec, is_option
+from ..rows import row_slices
 from ._sklearn import (
     CallbackSupportMixin,
     Number,
@@ -32,6 +33,7 @@ from ._sklearn import (
 )
 from ._summary import Summary
 
+_SPARSE_ROWS = 4096  # of a sparse X that are made dense at once
 _DENSE = 200.0  # megabytes of a sparse X made dense, if there is no cache_size
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 
@@ -322,32 +324,43 @@ def dense_rows(model: SparseEstimator, X: Any, rows: Any = slice(None)) -> Any:
     return block.toarray() if issparse(X) and not model._keeps_sparse() else block
 
 
+class RowCheck:
+    """Looks for new rows that are unlike the training rows, and warns of all of them at once.
+
+    Parameters
+    ----------
+    model : estimator
+        The fitted model that predicts the rows.
+    """
+
+    def __init__(self, model: SparseEstimator) -> None:
+        self.model, self.n_rows = model, 0
+        self.found: dict[type[UnlikeRows], Found] = {}
+
+    def add(self, X: Any) -> None:
+        """Look at further rows, as `checked_rows` gives them."""
+        input_range = self.model._fitted.input_range
+        if input_range is None:
+            return
+        step = _SPARSE_ROWS if issparse(X) else max(1, X.shape[0])
+        for rows in row_slices(X.shape[0], step):
+            for kind, new in input_range.find(dense_rows(self.model, X, rows)):
+                first = self.found.get(kind, new._replace(n_rows=0, row=self.n_rows + new.row))
+                self.found[kind] = first._replace(n_rows=first.n_rows + new.n_rows)
+            self.n_rows += rows.stop - rows.start
+
+    def warn(self) -> None:
+        """Warn of what was found, once for each kind."""
+        for kind, found in self.found.items():
+            name = _input_name(self.model, found.column)
+            warn(kind(found, self.n_rows, name, self.model._extrapolation_risk))
+
+
 def warn_outside(model: SparseEstimator, X: Any) -> None:
     """Warn of rows whose inputs are unlike those of the training rows."""
-    input_range = model._fitted.input_range
-    if input_range is None or issparse(X):
-        return
-    for effect in input_range.effects:
-        n_new = int(np.sum(effect.is_new(X)))
-        if n_new:
-            name = _input_name(model, effect.column)
-            warn(NewValues(f"{n_new} of {len(X)}", effect.column, name, effect.ratio))
-            break
-    risk, unlike = model._extrapolation_risk, input_range.rows_unlike(X)
-    if unlike is not None:
-        row, j, value, expected, n_rows = unlike
-        rows, both = f"{n_rows} of {len(X)}", (value, expected)
-        warn(NewCombination(rows, row, j, _input_name(model, j), both, risk))
-    in_gap = input_range.rows_in_gaps(X)
-    if in_gap is not None:
-        row, j, n_rows, *ends = in_gap
-        values = (X[row, j], *ends)
-        warn(InsideGap(f"{n_rows} of {len(X)}", row, j, _input_name(model, j), values, risk))
-    position = input_range.rows_outside(X)
-    if position is not None:
-        row, j, n_rows = position
-        values = (X[row, j], input_range.low[j], input_range.high[j])
-        warn(OutsideRange(f"{n_rows} of {len(X)}", row, j, _input_name(model, j), values, risk))
+    check = RowCheck(model)
+    check.add(X)
+    check.warn()
 
 
 def _input_name(model: SparseEstimator, column: int) -> str:
@@ -408,7 +421,7 @@ def apply_blocks(apply: Apply, X: Any, width: int, dtype: Any) -> Any:
     model = apply.model
     nameless = copy(model)
     vars(nameless).pop("feature_names_in_", None)  # blocks are arrays; names were checked before
-    apply = replace(apply, model=nameless)
+    apply = replace(apply, model=nameless, names=feature_names(model))
     if X.ndim != 2 or X.shape[1] != model.n_features_in_:
         raise ValueError(
             f"X has shape {X.shape}, but {type(model).__name__} was fitted with "
@@ -446,13 +459,15 @@ def as_float(dtype: Any, *arrays: np.ndarray, noise_std: float = np.inf) -> Any:
 
 @dataclass(frozen=True)
 class Apply:
-    """A method of a model, its results as columns."""
+    """A method of a model, its results as columns; `names` are those of the inputs."""
 
     model: Any
     method: str
     options: dict[str, Any] = field(default_factory=dict)
+    names: Any = None
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
         """Return the result for one block of rows."""
-        result = getattr(self.model, self.method)(X, **self.options)
+        with block_of_rows(self.names):
+            result = getattr(self.model, self.method)(X, **self.options)
         return np.column_stack(result if isinstance(result, tuple) else [result])

@@ -20,7 +20,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from .._array import RandomState
-from .._warn import NewCombination, NewValues, OutsideRange
+from .._warn import UnlikeRows
 from ..fitting import ConstantTarget
 from ..models import CLASSES, REGRESSION, ModelChoice, choices, choose
 from ..posterior.predictive import LocationScale, Predictive, Substituted
@@ -148,11 +148,11 @@ def _warns_once(method: Callable[..., Any]) -> Callable[..., Any]:
             result = method(self, *args, **kwargs)
         reported: set[type] = set()
         for message in {str(entry.message): entry.message for entry in caught}.values():
-            if not isinstance(message, OutsideRange | NewValues | NewCombination):
+            if not isinstance(message, UnlikeRows):
                 warn(message)
             elif type(message) not in reported:  # each member and each copy of a row has its own
                 reported.add(type(message))
-                scaler, j = self.estimator_[0], message.column
+                scaler, j = self.estimator_[0], message.found.column
                 name = str(self.get_feature_names_out()[j])
                 warn(message.before_scaling(name, scaler.mean_[j], scaler.scale_[j]))
         return result

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
-from .._array import is_torch, namespace, to_device_of
+from .._array import is_torch, namespace, to_device_of, to_numpy
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +37,17 @@ class Box:
     low: np.ndarray
     high: np.ndarray
 
+    @classmethod
+    def of(cls, X: Any) -> Box:
+        """Return the box of some rows; that of no rows is empty, its ends are infinite."""
+        if X.shape[0] == 0:
+            return cls(np.full(X.shape[1], np.inf), np.full(X.shape[1], -np.inf))
+        if issparse(X):
+            return cls(X.min(axis=0).toarray().ravel(), X.max(axis=0).toarray().ravel())
+        if is_torch(X):
+            return cls(to_numpy(X.amin(0)), to_numpy(X.amax(0)))
+        return cls(np.min(X, axis=0), np.max(X, axis=0))
+
     def nearest(self, X: Any) -> Any:
         """Return the nearest point of the box for each row; X itself if all are inside."""
         if is_torch(X):
@@ -55,6 +67,6 @@ class Box:
             k[rows] = kernel.pairs(X[rows], nearest[rows])
         return k
 
-    def widened(self, X: np.ndarray) -> Box:
-        """Return the box of the same rows and of those of X."""
-        return Box(np.minimum(self.low, X.min(axis=0)), np.maximum(self.high, X.max(axis=0)))
+    def merge(self, other: Box) -> Box:
+        """Return the box of the rows of both."""
+        return Box(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
