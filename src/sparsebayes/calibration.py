@@ -19,7 +19,7 @@ from .input_range import InputRange
 from .kernels import Box, is_option
 from .noise_rounds import ChooseKernel, Round
 from .posterior import Extrapolation, LooPredictions
-from .predict import positive_root
+from .predict import positive_root, with_extrapolation
 from .problem import Problem
 from .rows import row_hashes
 from .rows._base import mix_bits
@@ -527,8 +527,8 @@ class NewRows:
         factor = max(1.0, self.ratio, _error_ratio(fit, X, y, count))
         factor = factor if np.isfinite(factor) else 1.0
         model = fit.model
-        if self.beyond is not None and model.takes_extrapolation:
-            model = model.with_added(self.beyond)
+        if self.beyond is not None:
+            model = with_extrapolation(model, self.beyond)
         notes = fit.notes
         if factor > _WRONG_MODEL**2:
             notes = (

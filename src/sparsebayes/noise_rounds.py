@@ -46,6 +46,7 @@ _MOST_ROUNDS = 6  # rounds of a robust fit
 _WORSE = 1.01  # leave-one-out error of a weighted fit over that of an unweighted one, at most
 MANY_ROWS = 2000  # of an exact process, above which it has one round: a factorisation takes long
 _FAR = 1.5  # standard deviations of the target at which a constant runs away from it
+_CLEARLY = 5.0  # nats of log evidence: a Bayes factor of 150
 _BY_CHANCE = 3.0  # nats by which residuals may depend on the weights: odds of 20 to 1
 _TAIL_DF = 4.0  # degrees of freedom with which precisions are compared with equal noise
 _SETTLED = 0.02  # mean change of robust weights, which are 1 on average, at which they have settled
@@ -124,8 +125,12 @@ def solve_round(method: Method, problem: Problem) -> Round:
     """Fit one round; precisions are how well rows are known, not how often they are there."""
     fit = method.refit(problem)
     if method.frees_intercept and intercept_runs_away(problem, fit):
-        problem = replace(problem, hold_intercept=True)
-        fit = method.refit(problem)
+        held = replace(problem, hold_intercept=True)
+        held_fit = method.refit(held)
+        # Otherwise the fit to the rows needs the constant where it is. Beyond them the variance of
+        # predictions includes its distance from the target.
+        if held_fit.posterior.log_evidence > fit.posterior.log_evidence - _CLEARLY:
+            problem, fit = held, held_fit
     if fit.loo is not None:
         fit = replace(fit, loo=_with_precision(fit.loo, problem.rows))
     return Round(problem, fit)
@@ -146,8 +151,6 @@ def intercept_runs_away(problem: Problem, fit: Fit) -> bool:
     remains.
     """
     if not problem.fit_intercept or problem.hold_intercept:
-        return False
-    if problem.stream is None and not problem.rows.in_memory:
         return False
     if not problem.design.stationary or fit.posterior.mean.ndim > 1:
         return False

@@ -18,6 +18,7 @@ from ._array import Array, PerTarget, is_torch, to_device_of, to_numpy
 from .data import Data
 from .designs import Basis
 from .posterior import AddedVariance, BlockLowRank, Dense, Draws, LeaveOneOut, ModelAverage
+from .posterior.added import Extrapolation
 from .posterior.gaussian import Posterior
 from .posterior.leave_one_out import LooPredictions
 from .posterior.noise import NoiseModel, Tail
@@ -372,6 +373,16 @@ def positive_root(variance: PerTarget) -> np.ndarray:
     """Return the square root, positive and finite: variances of 1e-150 squared may underflow."""
     limits = np.finfo(np.float64)
     return np.sqrt(np.clip(variance, limits.tiny, limits.max))
+
+
+def with_extrapolation(model: Predictor, beyond: Extrapolation) -> Predictor:
+    """Return a model with the variance of its process beyond the rows, if it has none of its own.
+
+    Its mean returns to its constant there.
+    """
+    if not model.takes_extrapolation:
+        return model
+    return model.with_added(replace(beyond, constant=user_coefficients(model)[1]))
 
 
 def user_coefficients(predictor: Predictor) -> tuple[np.ndarray, PerTarget, np.ndarray]:

@@ -362,7 +362,18 @@ def _in_memory(problem: Problem) -> _Made:
     if weight is not None:
         design = design.weighted(weight)
     scale = target_scale(np.max(np.abs(y), axis=0))
-    y = y / scale
+    return _made(problem, design, y / scale, weight, scale, labels)
+
+
+def _made(
+    problem: Problem,
+    design: Design,
+    y: np.ndarray,
+    weight: np.ndarray | None,
+    scale: Any,
+    labels: np.ndarray,
+) -> _Made:
+    """Return what the solver sees of candidates and targets, with the constant of the problem."""
     if problem.hold_intercept:
         offset = np.average(y, axis=0, weights=weight)
         units = Units(scale, design.n_observations)
@@ -416,11 +427,8 @@ def _in_chunks(problem: Problem) -> _Made:
         design = ChunkedKernelDesign(X, kernel, labels, problem.cache_size)
     if weight is not None:
         design = design.weighted(weight)
-    if problem.fit_intercept:
-        design = design.centred()
     y = y / scale if weight is None else np.where(weight == 0.0, 0.0, y / scale)
-    units = Units(scale, design.n_observations)
-    return _Made(design, design.target(y), design.offset(y), units, labels)
+    return _made(problem, design, y, weight, scale, labels)
 
 
 def _columns_in_chunks(problem: Problem, scale: float) -> _Made:

@@ -33,7 +33,7 @@ from .noise_rounds import (
     with_variance_of_rows,
 )
 from .posterior import Explored, Extrapolation, LeaveOneOut, Unlike, process_variance
-from .predict import loo_density
+from .predict import loo_density, with_extrapolation
 from .problem import Problem, with_chosen_kernel
 
 _CHECKED = 3  # training rows that are predicted to see that variances are numbers
@@ -143,7 +143,7 @@ def _check_variances(data: Data, fit: Fit) -> None:
     beyond = None if added is None else added.extrapolation
     with np.errstate(over="ignore", invalid="ignore"):
         spread = 0.0 if fit.loo is None else fit.loo.spread
-        largest = spread + (0.0 if beyond is None else beyond.amplitude)
+        largest = spread + (0.0 if beyond is None else beyond.amplitude + beyond.shift)
         finite = np.all(np.isfinite(largest + fit.predictive_noise.level))
         if data.in_memory:
             X = data.take(np.arange(min(data.n_rows, _CHECKED)))
@@ -185,11 +185,15 @@ def _with_factors_note(problem: Problem, fit: Fit) -> Fit:
 
 
 def _with_extrapolation(problem: Problem, fit: Fit) -> Fit:
-    """Return the fit with the variance of its process far from the training rows."""
+    """Return the fit with the variance of its process far from the training rows.
+
+    The mean returns to the constant there, and the process to the mean of the target: the square of
+    their difference counts as well.
+    """
     data, model, kernel = problem.rows, fit.model, problem.kernel_function
     if not model.takes_extrapolation:
         return fit
-    variance, level = data.target_moments[1], fit.noise.level
+    (mean, variance), level = data.target_moments, fit.noise.level
     amplitude = np.maximum(variance - level, 0.0)
     if is_option(problem.spec.family, "precomputed"):
         unlike = _unlike(data, float(np.mean(level)), amplitude)
@@ -210,7 +214,8 @@ def _with_extrapolation(problem: Problem, fit: Fit) -> Fit:
     explored = None
     if 0.0 < noise < np.inf:
         explored = Explored.from_rows(kernel, X, count, precision, noise)
-    return replace(fit, model=model.with_added(Extrapolation(kernel, box, amplitude, explored)))
+    beyond = Extrapolation(kernel, box, amplitude, explored, mean)
+    return replace(fit, model=with_extrapolation(model, beyond))
 
 
 def _sample(data: Data) -> tuple[Box, np.ndarray, np.ndarray]:

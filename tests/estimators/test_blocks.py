@@ -25,6 +25,7 @@ MODELS = {
     "rvm": RVMRegressor("rbf", gamma=0.5),
     "rvm, fast": RVMRegressor("rbf", gamma=0.5, algorithm="fast"),
     "rvm, scale": RVMRegressor("rbf", gamma="scale", algorithm="fast"),
+    "ols, held constant": OrthogonalLeastSquaresRegressor("rbf", gamma=0.002),
     "backfitting": BackfittingRegressor("rbf", gamma=0.5, tol=1e-8),
     "forward, columns": ForwardRegressor(None),
     "forward, some columns": ForwardRegressor(None, candidates=np.array([0, 2])),

@@ -138,6 +138,18 @@ def test_beyond_the_box_the_larger_of_both_is_added():
     np.testing.assert_allclose(np.diag(both.covariance(new)), expected, rtol=1e-12)
 
 
+def test_the_constant_is_as_uncertain_as_it_is_far_from_the_target():
+    box = Box(np.zeros(2), np.ones(2))
+    new = np.array([[0.5, 0.5], [1.2, 0.5], [1.3, 1.4], [9.0, 0.5]])
+    near = Extrapolation(KERNEL, box, 2.0)
+    far = Extrapolation(KERNEL, box, 2.0, mean=1.0, constant=4.0)
+    k = KERNEL.pairs(new, box.nearest(new))
+    added = far.covariance(new) - near.covariance(new)
+    np.testing.assert_allclose(added, 9.0 * np.outer(1.0 - k, 1.0 - k), atol=1e-14)
+    np.testing.assert_allclose(far.variance(new, None, None), np.diag(far.covariance(new)))
+    assert far.variance(new, None, None)[-1] == pytest.approx(11.0)
+
+
 def fitted(cls=RVMRegressor, rows=lambda X: X):
     X = with_gap(150)
     rng = np.random.default_rng(2)

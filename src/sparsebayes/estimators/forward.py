@@ -14,6 +14,7 @@ from ..data import Data
 from ..designs.candidates import is_integer
 from ..fitting import Fit, Method, publish
 from ..kernels import GammaOption, KernelName, is_option
+from ..predict import with_extrapolation
 from ..problem import Problem
 from ..selection import (
     FIRST_TERMS,
@@ -230,8 +231,8 @@ class ForwardRegressor(TransformParameter, StreamRegressor):
         )
         # The residuals of fewer terms are not stored: one noise level, and a normal distribution.
         beyond = None if fit.model.added is None else fit.model.added.extrapolation
-        if beyond is not None and short.model.takes_extrapolation:
-            short = replace(short, model=short.model.with_added(beyond))
+        if beyond is not None:
+            short = replace(short, model=with_extrapolation(short.model, beyond))
         model = copy.copy(self)
         attributes = {**fit.attributes, **short.attributes}
         attributes.pop("feature_relevance_", None)  # of the longer path

@@ -165,5 +165,11 @@ def _deviation(terms: Terms, name: str) -> list[str]:
     if terms.explored is not None:
         out += ["        if (lack > more) more = lack;"]
     if terms.beyond is not None:
-        out += [f"        if (more > 0.0) variance += {terms.beyond!r} * more;"]
+        amplitude, shift = terms.beyond
+        out += [
+            "        if (more > 0.0) {",
+            "            double back = more < 1.0 ? 1.0 - sqrt(1.0 - more) : 1.0;",
+            f"            variance += {amplitude!r} * more + {shift!r} * back * back;",
+            "        }",
+        ]
     return [*out, "        *std = sqrt(variance);", "    }"]

@@ -162,5 +162,10 @@ def _variance(
         if terms.explored is not None:
             known = graph.sum_of_squares(graph.times(near, terms.explored.triangle))
             shares.append(op("Sub", const(terms.explored.most), known))
-        variance = op("Add", variance, op("Mul", op("Max", *shares), const(terms.beyond)))
+        amplitude, shift = terms.beyond
+        share = op("Max", *shares)
+        k = op("Sqrt", op("Max", op("Sub", const(1.0), share), const(0.0)))
+        back = op("Sub", const(1.0), k)
+        variance = op("Add", variance, op("Mul", share, const(amplitude)))
+        variance = op("Add", variance, op("Mul", op("Mul", back, back), const(shift)))
     return variance

@@ -103,5 +103,10 @@ def _predict(terms: Terms) -> list[str]:
         out += [f"    lack = {terms.explored.most!r} - np.sum((near @ EXPLORED) ** 2, axis=1)"]
         more = f"np.maximum({more}, lack)"
     if terms.beyond is not None:
-        out += [f"    variance += {terms.beyond!r} * {more}"]
+        amplitude, shift = terms.beyond
+        out += [
+            f"    more = {more}",
+            f"    variance += {amplitude!r} * more",
+            f"    variance += {shift!r} * (1.0 - np.sqrt(np.maximum(1.0 - more, 0.0))) ** 2",
+        ]
     return [*out, "    return mean, np.sqrt(variance)"]

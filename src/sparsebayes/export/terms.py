@@ -74,7 +74,7 @@ class Terms:
     variance: float
     triangle: np.ndarray | None  # T, lower
     residual: Residual | None  # of the process, not captured by the functions
-    beyond: float | None  # variance of the process beyond the box of the training rows
+    beyond: tuple[float, float] | None  # amplitude and shift of `Extrapolation`
     explored: Explored | None = None  # where rows are rare
 
     @property
@@ -278,7 +278,7 @@ def _extrapolation(model: SparseRegressor) -> Extrapolation | None:
 
 def _spread(
     model: SparseRegressor, basis: Basis
-) -> tuple[np.ndarray, Residual | None, float, float | None, Explored | None]:
+) -> tuple[np.ndarray, Residual | None, float, tuple[float, float] | None, Explored | None]:
     """Return T, (a, U, j, h) or None, s, and the variance beyond the rows, with where, or None."""
     posterior = model._fitted.predictor.posterior  # calibrated
     k = len(posterior.mean)
@@ -316,7 +316,8 @@ def _spread(
     explored = None
     if beyond.explored is not None:
         explored = Explored(_lower(beyond.explored.root), 1.0 - beyond.explored.typical)
-    return _lower(root), residual, variance, float(beyond.amplitude), explored
+    both = (float(beyond.amplitude), float(beyond.shift))
+    return _lower(root), residual, variance, both, explored
 
 
 def _lower(root: np.ndarray) -> np.ndarray:

@@ -468,6 +468,11 @@ class Extrapolation:
     model that stands for the process is surer than that. In and outside the box the model is also
     no surer than the process where rows are rare (`Explored`); the larger of both is added.
 
+    Away from the rows the mean returns to the constant of the model, which may be far from the
+    target where kernel functions overlap so much that they and the constant cancel. The mean of a
+    process with this constant moves away from the target by (1 - k) times the distance. Its square
+    is added as well, as if the constant were uncertain by as much.
+
     Parameters
     ----------
     kernel : StationaryKernel or WarpedKernel
@@ -478,6 +483,8 @@ class Extrapolation:
         a, the variance of the process.
     explored : Explored, optional
         Where rows are rare; None where that is not known.
+    mean, constant : float or array of shape (n_outputs,), default=0.0
+        The mean of the target, and the constant of the model.
 
     Examples
     --------
@@ -494,6 +501,8 @@ class Extrapolation:
     box: Box
     amplitude: float | np.ndarray
     explored: Explored | None = None
+    mean: float | np.ndarray = 0.0
+    constant: float | np.ndarray = 0.0
     joint: ClassVar[bool] = True
     on_device: ClassVar[bool] = True
 
@@ -502,6 +511,12 @@ class Extrapolation:
         """This addition, which is zero at most training rows."""
         return self
 
+    @property
+    def shift(self) -> float | np.ndarray:
+        """Square of the distance between the constant and the mean of the target."""
+        with np.errstate(over="ignore"):
+            return np.square(np.subtract(self.constant, self.mean))
+
     def scaled(self, factor: float | np.ndarray) -> Extrapolation:
         """Return the same: the variance is that of the target, whatever the noise is."""
         return self
@@ -509,8 +524,11 @@ class Extrapolation:
     def variance(self, X: np.ndarray, Phi: Any, posterior: Any) -> np.ndarray:
         """Return the added variance at each row of X."""
         if is_torch(X):
-            return self._share(X.double()) * float(self.amplitude)
-        return np.multiply.outer(self._share(X), self.amplitude)
+            share = self._share(X.double())
+            return share * float(self.amplitude) + _return(share) ** 2 * float(self.shift)
+        share = self._share(X)
+        of_constant = np.multiply.outer(_return(share) ** 2, self.shift)
+        return np.multiply.outer(share, self.amplitude) + of_constant
 
     def covariance(self, X: np.ndarray) -> np.ndarray:
         """Return the covariance added between rows: rows near each other vary together."""
@@ -522,7 +540,9 @@ class Extrapolation:
             K = self.kernel.bind(Z)(Z)
             C[np.ix_(rows, rows)] = root[:, None] * (0.5 * (K + K.T)) * root
             C[rows, rows] = share[rows]  # k(x, x) = 1; large inputs leave few digits of |x - x|^2
-        return np.multiply.outer(C, self.amplitude)
+        back = _return(share)
+        of_constant = np.multiply.outer(np.outer(back, back), self.shift)
+        return np.multiply.outer(C, self.amplitude) + of_constant
 
     def _share(self, X: Array) -> Array:
         """Return the larger of 1 - k(x, b)^2 and the lack of rows, for each row."""
@@ -531,6 +551,11 @@ class Extrapolation:
             return share
         lack = self.explored.lack(X)
         return share + (lack - share).clip(0.0)
+
+
+def _return(share: Array) -> Array:
+    """Return 1 - k of rows at which a process of unit variance has the variance 1 - k^2."""
+    return 1.0 - (1.0 - share).clip(0.0) ** 0.5
 
 
 @dataclass(frozen=True)
