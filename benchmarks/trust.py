@@ -242,6 +242,8 @@ class Setting:
 
 OPTIONS = {
     "gamma": {"kernel": "rbf", "gamma": 0.5},  # the true width
+    "wide": {"kernel": "rbf", "gamma": 0.05},
+    "narrow": {"kernel": "rbf", "gamma": 5.0},
     "scale": {"kernel": "rbf", "gamma": "scale"},
     "ard": {"kernel": "rbf", "gamma": "ard"},
     "no-intercept": {"fit_intercept": False},
@@ -261,15 +263,16 @@ OPTIONS = {
     "ridge": {"prior": "ridge"},
     "factorised": {"variance": "factorised"},
 }
-WIDTHS = "gamma,scale,ard,no-intercept"
+GIVEN = "gamma,wide,narrow"  # widths that are measured in all cells
+WIDTHS = f"{GIVEN},scale,ard,no-intercept"
 NOISES = "input,float,array,student,gamma input,gamma float,gamma array,gamma student,input student"
 OF_RVM = f"{WIDTHS},{NOISES},heal,gamma heal,gamma fast,gamma em,median,poly"
 OF_FORWARD = f"{WIDTHS},{NOISES},gamma no-refit,median,laplacian,poly"
-OF_BACKFITTING = "gamma,float,no-intercept,gamma ridge,gamma factorised"
+OF_BACKFITTING = f"{GIVEN},float,no-intercept,gamma ridge,gamma factorised"
 OF_GP = f"{WIDTHS},{NOISES},few,gamma few,neighbours"
-OF_OLS = "gamma,ard,no-intercept,input,float,array,student"
+OF_OLS = f"{GIVEN},ard,no-intercept,input,float,array,student"
 OF_RVM_CLASSES = f"{WIDTHS},gamma fast,gamma em,heal,gamma heal,median,poly"
-OF_BACKFITTING_CLASSES = "gamma,ard,no-intercept,gamma ridge,gamma factorised"
+OF_BACKFITTING_CLASSES = f"{GIVEN},ard,no-intercept,gamma ridge,gamma factorised"
 SHORT_CHAINS = {"n_chains": 2, "n_samples": 300, "n_warmup": 200}
 
 
@@ -279,7 +282,11 @@ def settings(name, cls, options="", columns=False, **base):
     out = [Setting(name, cls, base, **flags)]
     for words in options.split(",") if options else []:
         params = {k: v for word in words.split() for k, v in OPTIONS[word].items()}
-        out += [Setting(f"{name} {words}", cls, base | params, option=words != "gamma", **flags)]
+        out += [
+            Setting(
+                f"{name} {words}", cls, base | params, option=words not in GIVEN.split(","), **flags
+            )
+        ]
     return out
 
 
@@ -344,7 +351,7 @@ SETTINGS = [
     *settings("linear oracle classes", ClassOracle, "", True, draw=lambda d: d),
     *settings("RVM classes", sb.RVMClassifier, OF_RVM_CLASSES),
     *settings("GP classes", sb.SparseGPClassifier, WIDTHS),
-    *settings("Partitioned classes", sb.PartitionedRVMClassifier, "gamma"),
+    *settings("Partitioned classes", sb.PartitionedRVMClassifier, GIVEN),
     *settings(
         "Backfitting rbf classes", sb.BackfittingClassifier, OF_BACKFITTING_CLASSES, kernel="rbf"
     ),

@@ -127,9 +127,7 @@ def solve_round(method: Method, problem: Problem) -> Round:
     if method.frees_intercept and intercept_runs_away(problem, fit):
         held = replace(problem, hold_intercept=True)
         held_fit = method.refit(held)
-        # Otherwise the fit to the rows needs the constant where it is. Beyond them the variance of
-        # predictions includes its distance from the target.
-        if held_fit.posterior.log_evidence > fit.posterior.log_evidence - _CLEARLY:
+        if not _needs_intercept(problem, fit, held_fit):
             problem, fit = held, held_fit
     if fit.loo is not None:
         fit = replace(fit, loo=_with_precision(fit.loo, problem.rows))
@@ -141,6 +139,18 @@ def _with_precision(loo: LooPredictions, data: Data) -> LooPredictions:
     if data.precision is None:
         return loo
     return loo._replace(precision=data.precision, weight=loo.weight / data.precision)
+
+
+def _needs_intercept(problem: Problem, fit: Fit, held: Fit) -> bool:
+    """Tell whether a fit is clearly worse if its constant is held at the mean of the target.
+
+    The evidence of the free constant is that of a flat prior of density 1. It counts as that of a
+    prior as wide as the target, so that the comparison does not depend on the units.
+    """
+    width = float(np.sqrt(2.0 * np.pi * problem.rows.target_moments[1]))
+    log_width = np.log(max(width, np.finfo(np.float64).tiny))
+    gain = fit.posterior.log_evidence - log_width - held.posterior.log_evidence
+    return bool(gain > _CLEARLY)
 
 
 def intercept_runs_away(problem: Problem, fit: Fit) -> bool:

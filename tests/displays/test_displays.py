@@ -8,7 +8,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from sparsebayes import RVMClassifier, RVMRegressor
-from sparsebayes._warn import OutsideRange
+from sparsebayes._warn import InsideGap
 from sparsebayes.displays import (
     CalibrationDisplay,
     EvidencePathDisplay,
@@ -67,7 +67,7 @@ def test_the_grid_of_a_prediction_crosses_gaps_without_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         PredictionDisplay.from_estimator(model, X)
-    with pytest.warns(OutsideRange, match="in a gap"):
+    with pytest.warns(InsideGap, match="in a gap"):
         model.predict([[2.0]])
 
 

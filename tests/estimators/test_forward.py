@@ -143,7 +143,8 @@ def test_a_sparse_model_has_the_variance_of_its_process_beyond_the_rows():
     with pytest.warns(UserWarning, match="outside the range of the training rows"):
         _, std = model.predict(far, return_std=True)
     own = model._fitted.predictor.posterior.predict(model.basis_(far))[1][0]
-    assert std[0] ** 2 == pytest.approx(own + model._fitted.model.added.amplitude)
+    added = model._fitted.model.added.amplitude + (model.intercept_ - y.mean()) ** 2
+    assert std[0] ** 2 == pytest.approx(own + added)
     assert std[0] > 0.8 * np.std(y)
 
 

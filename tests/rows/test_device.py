@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from sparsebayes import ForwardRegressor, OrthogonalLeastSquaresRegressor, RVMRegressor
+from sparsebayes import ForwardRegressor, OrthogonalLeastSquaresRegressor, RVMRegressor, relevance
 from sparsebayes._array import to_numpy
 from sparsebayes.designs import CentredDesign, ChunkedKernelDesign, KernelDesign, WeightedDesign
 from sparsebayes.designs.lowrank import low_rank
@@ -296,3 +296,20 @@ def test_products_of_many_rows_on_a_device_are_rounded_as_little_as_here(device)
     there = torch.tensor(H, device=device)
     found = _products(there, there[:, 3:]).cpu().numpy()
     np.testing.assert_allclose(found, (wide.T @ wide[:, 3:]).astype(np.float64), rtol=3e-15)
+
+
+@everywhere
+@pytest.mark.parametrize("copied", [False, True])
+def test_rows_that_stay_on_a_device_have_the_range_of_the_array(device, copied, monkeypatch):
+    X, y, _ = table(200)
+    X[7] = X.max(axis=0) + 2.0 * np.ptp(X, axis=0)
+    monkeypatch.setattr(relevance, "_LOADED", 0)
+    model = RVMRegressor("rbf", gamma=0.5, device=device)
+    there = model.fit([X[:60], X[60:]] if copied else X, y)._fitted.input_range
+    here = clone(model).set_params(device=None).fit(X, y)._fitted.input_range
+    np.testing.assert_allclose(there.box.low, here.box.low)
+    np.testing.assert_allclose(there.box.high, here.box.high)
+    np.testing.assert_allclose(there.gaps.low, here.gaps.low)
+    np.testing.assert_allclose(there.gaps.high, here.gaps.high)
+    assert len(there.gaps.columns) == X.shape[1]
+    np.testing.assert_allclose(there.joint.limit, here.joint.limit)
