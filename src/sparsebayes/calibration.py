@@ -42,6 +42,9 @@ _WRONG_MODEL = 3.0
 # Share of the squared errors in few rows without which standard deviations were half as large. Of
 # fewer rows a single one may have it by chance.
 _MOST_OF_ERROR, _FEW, _ENOUGH_FOR_OUTLIERS = 0.75, 0.01, 10
+# Correlation of successive errors from which a fit warns, at least and in standard errors; and how
+# far from half the share of targets above the last one is where rows are in their order.
+_CORRELATED, _CHANCE, _SORTED = 0.3, 4.0, 0.4
 _FAR_OUTSIDE = 1.0  # distance of a row from the range of the other rows, over that range
 _MOSTLY_NOISE = 0.5  # mean square of the errors, over the noise variance
 _NO_ERROR = 1e-3  # relative error that is no longer told from zero
@@ -85,6 +88,7 @@ def calibrate(method: Method, last: Round, fit: Fit, choose_kernel: ChooseKernel
         advice += f", or pass {noise}."
         name = last.problem.reporter.name
         notes = (*notes, Note(_wrong_model(name, "leave-one-out errors", np.max(factor), advice)))
+    notes = (*notes, *order_notes(last.loo))
     if method.noise.learnt and not method.noise.robust:
         notes = (*notes, *outlier_notes(last.problem.reporter.name, last.loo))
     share = _share_outside(last)
@@ -123,6 +127,33 @@ def _share_outside(last: Round) -> float:
     count = last.loo.weight
     most = tail.scale * student.ppf(1.0 - 0.5 * _NOMINAL, tail.df)
     return float(count @ (np.abs(last.loo.residual / last.std) > most) / np.sum(count))
+
+
+def order_notes(loo: LooPredictions) -> tuple[Note, ...]:
+    """Return the warning of errors that are correlated from row to row.
+
+    So they are where noise is correlated in time, or where rows of a subject with an effect of its
+    own follow each other. Rows in the order of their targets have such errors whatever the model.
+    """
+    has_rest = np.all(np.reshape(loo.has_rest, (len(loo.y), -1)), axis=1)
+    used = np.flatnonzero(has_rest & (loo.weight > 0.0))
+    y = loo.y.reshape(len(loo.y), -1)[used]
+    with np.errstate(all="ignore"):  # a correlation that is no number is not large
+        errors = (loo.residual / positive_root(loo.variance)).reshape(len(loo.y), -1)[used]
+        errors = errors - np.mean(errors, axis=0)
+        products = np.sum(errors[1:] * errors[:-1], axis=0)
+        correlation = products / np.sum(np.square(errors), axis=0)
+    upwards = np.mean(np.diff(y, axis=0) >= 0.0, axis=0) if len(used) > 1 else 0.0
+    unsorted = np.abs(upwards - 0.5) < _SORTED
+    by_chance = _CHANCE / np.sqrt(max(len(used), 1))
+    if not np.any(unsorted & (correlation > max(_CORRELATED, by_chance))):
+        return ()
+    message = (
+        "The errors of successive rows are strongly correlated. If rows are in the order of time, "
+        "or those of a subject follow each other, the intervals hold for rows in between, and may "
+        "be too narrow for another time or subject: cross-validate by period or by subject."
+    )
+    return (Note(message),)
 
 
 def outlier_notes(name: str, loo: LooPredictions) -> tuple[Note, ...]:

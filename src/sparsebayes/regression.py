@@ -16,7 +16,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from ._array import to_numpy
-from .calibration import MOST_ROWS, calibrate, outlier_notes
+from .calibration import MOST_ROWS, calibrate, order_notes, outlier_notes
 from .data import Data
 from .fitting import ConstantTarget, Fit, Method, Note, attempt
 from .kernels import Box, is_option
@@ -97,7 +97,7 @@ def fit_with_noise(method: Method, problem: Problem) -> Fit:
         fit = settled(method, last)
         if problem.purpose == "fit":
             _check_variances(problem.rows, fit)
-            fit = _with_outlier_notes(method, last.problem, fit)
+            fit = _with_error_notes(method, last.problem, fit)
         return _with_factors_note(last.problem, fit)
     if noise.learnt and not noise.one_level and not 0.0 < last.loo.fitted_noise < np.inf:
         raise ValueError(
@@ -157,8 +157,8 @@ def _check_variances(data: Data, fit: Fit) -> None:
         )
 
 
-def _with_outlier_notes(method: Method, problem: Problem, fit: Fit) -> Fit:
-    """Return the fit of a posterior that is not Gaussian, with the warning of outliers.
+def _with_error_notes(method: Method, problem: Problem, fit: Fit) -> Fit:
+    """Return the fit of a posterior that is not Gaussian, with warnings of its errors.
 
     Its leverages are no shares of a row in its own prediction, so its errors are those of the fit.
     """
@@ -167,7 +167,8 @@ def _with_outlier_notes(method: Method, problem: Problem, fit: Fit) -> Fit:
     with np.errstate(all="ignore"):  # only the errors of the fit matter here
         loo = problem.rows.reduce(LeaveOneOut(fit.model.basis, fit.posterior, fit.model.added))
         loo = loo._replace(spread=np.zeros_like(loo.spread), added=0.0)
-    return replace(fit, notes=(*fit.notes, *outlier_notes(problem.reporter.name, loo)))
+    notes = (*order_notes(loo), *outlier_notes(problem.reporter.name, loo))
+    return replace(fit, notes=(*fit.notes, *notes))
 
 
 def _with_factors_note(problem: Problem, fit: Fit) -> Fit:
