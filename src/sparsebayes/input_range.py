@@ -209,7 +209,8 @@ class InputRange:
         columns, low, high = self._limits
         part = X if len(columns) == X.shape[1] else X[:, columns]
         part = part.toarray() if issparse(part) else part
-        outside = np.flatnonzero(~np.all((part >= low) & (part <= high), axis=1))
+        inside = ((part >= low) & (part <= high)).all(axis=1)
+        outside = (~inside).nonzero()[0]
         for effect in self.effects:
             new = np.flatnonzero(effect.is_new(X))
             if len(new):

@@ -342,12 +342,15 @@ class RowCheck:
         input_range = self.model._fitted.input_range
         if input_range is None:
             return
-        step = _SPARSE_ROWS if issparse(X) else max(1, X.shape[0])
-        for rows in row_slices(X.shape[0], step):
-            for kind, new in input_range.find(dense_rows(self.model, X, rows)):
+        blocks: Any = (X,)
+        if issparse(X):
+            slices = row_slices(X.shape[0], _SPARSE_ROWS)
+            blocks = (dense_rows(self.model, X, rows) for rows in slices)
+        for block in blocks:
+            for kind, new in input_range.find(block):
                 first = self.found.get(kind, new._replace(n_rows=0, row=self.n_rows + new.row))
                 self.found[kind] = first._replace(n_rows=first.n_rows + new.n_rows)
-            self.n_rows += rows.stop - rows.start
+            self.n_rows += block.shape[0]
 
     def warn(self) -> None:
         """Warn of what was found, once for each kind."""

@@ -525,9 +525,9 @@ class Extrapolation:
         """Return the added variance at each row of X."""
         if is_torch(X):
             share = self._share(X.double())
-            return share * float(self.amplitude) + _return(share) ** 2 * float(self.shift)
+            return share * float(self.amplitude) + _one_less_k(share) ** 2 * float(self.shift)
         share = self._share(X)
-        of_constant = np.multiply.outer(_return(share) ** 2, self.shift)
+        of_constant = np.multiply.outer(_one_less_k(share) ** 2, self.shift)
         return np.multiply.outer(share, self.amplitude) + of_constant
 
     def covariance(self, X: np.ndarray) -> np.ndarray:
@@ -540,7 +540,7 @@ class Extrapolation:
             K = self.kernel.bind(Z)(Z)
             C[np.ix_(rows, rows)] = root[:, None] * (0.5 * (K + K.T)) * root
             C[rows, rows] = share[rows]  # k(x, x) = 1; large inputs leave few digits of |x - x|^2
-        back = _return(share)
+        back = _one_less_k(share)
         of_constant = np.multiply.outer(np.outer(back, back), self.shift)
         return np.multiply.outer(C, self.amplitude) + of_constant
 
@@ -553,7 +553,7 @@ class Extrapolation:
         return share + (lack - share).clip(0.0)
 
 
-def _return(share: Array) -> Array:
+def _one_less_k(share: Array) -> Array:
     """Return 1 - k of rows at which a process of unit variance has the variance 1 - k^2."""
     return 1.0 - (1.0 - share).clip(0.0) ** 0.5
 
