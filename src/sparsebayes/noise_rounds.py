@@ -149,7 +149,8 @@ def _needs_intercept(problem: Problem, fit: Fit, held: Fit) -> bool:
     """
     width = float(np.sqrt(2.0 * np.pi * problem.rows.target_moments[1]))
     log_width = np.log(max(width, np.finfo(np.float64).tiny))
-    gain = fit.posterior.log_evidence - log_width - held.posterior.log_evidence
+    with np.errstate(invalid="ignore"):  # both may be infinite; a gain that is no number is none
+        gain = fit.posterior.log_evidence - log_width - held.posterior.log_evidence
     return bool(gain > _CLEARLY)
 
 
