@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
@@ -73,6 +74,16 @@ def test_pieces_give_the_model_of_the_whole(name, weighted):
         m.posterior_.predict(m.basis_(rows)) for m, rows in ((pieces, new), (whole, seen))
     )
     np.testing.assert_allclose(np.sqrt(a), np.sqrt(b), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["forward", "ols, columns", "rvm, columns"])
+def test_sparse_pieces_give_the_model_of_dense_ones(name):
+    X, y, _ = table(300)
+    X[X < 0.5] = 0.0
+    edges = (0, 150, 300)
+    dense = in_pieces(MODELS[name], X, y, edges=edges)
+    sparse = in_pieces(MODELS[name], csr_array(X), y, edges=edges)
+    np.testing.assert_array_equal(sparse.predict(X[:9]), dense.predict(X[:9]))
 
 
 def test_every_piece_updates_the_model():

@@ -623,7 +623,7 @@ class StreamRegressor(SparseRegressor):
             problem = with_kernel(self._method(data), self._problem(data))
             new = self._first_errors(problem)
             problem = self._empty_stream(problem)
-        X = checked_rows(self, X)
+        X = dense_rows(self, checked_rows(self, X))
         y = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64), warn=True)
         if len(y) != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows, but y has {len(y)} values.")
