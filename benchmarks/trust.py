@@ -282,11 +282,8 @@ def settings(name, cls, options="", columns=False, **base):
     out = [Setting(name, cls, base, **flags)]
     for words in options.split(",") if options else []:
         params = {k: v for word in words.split() for k, v in OPTIONS[word].items()}
-        out += [
-            Setting(
-                f"{name} {words}", cls, base | params, option=words not in GIVEN.split(","), **flags
-            )
-        ]
+        is_option = words not in GIVEN.split(",")
+        out += [Setting(f"{name} {words}", cls, base | params, option=is_option, **flags)]
     return out
 
 

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
+
+
+def warnings_of(call, *args, **options):
+    """Call, and return the warnings that were given, as exceptions."""
+    with warnings.catch_warnings(record=True) as entries:
+        warnings.simplefilter("always")
+        call(*args, **options)
+    return [entry.message for entry in entries]
 
 
 def dense_log_evidence(Phi, t, alpha, sigma2):

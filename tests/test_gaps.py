@@ -10,13 +10,11 @@ import sparsebayes as sb
 from sparsebayes._warn import InsideGap
 from sparsebayes.input_range import Gaps, InputRange, Values
 from sparsebayes.kernels import KernelChoice
+from tests.helpers import warnings_of
 
 
 def gap_warnings(predict, X):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        predict(X)
-    return [entry.message for entry in caught if entry.category is InsideGap]
+    return [message for message in warnings_of(predict, X) if isinstance(message, InsideGap)]
 
 
 def with_lone_row(rng, n=200):

@@ -18,14 +18,12 @@ import sparsebayes as sb
 from sparsebayes import relevance
 from sparsebayes._warn import Found, InsideGap, NewCombination, NewValues, OutsideRange, UnlikeRows
 from sparsebayes.input_range import Values
+from tests.helpers import warnings_of
 
 
 def caught(predict, *args):
     """Return the warnings of rows that are unlike the training rows."""
-    with warnings.catch_warnings(record=True) as entries:
-        warnings.simplefilter("always")
-        predict(*args)
-    return [entry.message for entry in entries if isinstance(entry.message, UnlikeRows)]
+    return [message for message in warnings_of(predict, *args) if isinstance(message, UnlikeRows)]
 
 
 @pytest.mark.parametrize("seed", range(20))

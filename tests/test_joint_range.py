@@ -1,7 +1,5 @@
 """Rows whose inputs are each in range, but combined as in no training row."""
 
-import warnings
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +7,7 @@ import pytest
 import sparsebayes as sb
 from sparsebayes._warn import NewCombination
 from sparsebayes.joint_range import JointRange
+from tests.helpers import warnings_of
 
 
 def correlated(n, rng, gap=0.05):
@@ -18,10 +17,7 @@ def correlated(n, rng, gap=0.05):
 
 
 def new_combinations(predict, X):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        predict(X)
-    return [entry.message for entry in caught if entry.category is NewCombination]
+    return [message for message in warnings_of(predict, X) if isinstance(message, NewCombination)]
 
 
 def largest_distance(X, columns):

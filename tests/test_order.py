@@ -1,13 +1,12 @@
 """Errors that are correlated from row to row."""
 
-import warnings
-
 import numpy as np
 import pytest
 
 import sparsebayes as sb
 from sparsebayes.calibration import order_notes
 from sparsebayes.posterior import LooPredictions
+from tests.helpers import warnings_of
 
 
 def correlated_noise(rng, n, correlation=0.9):
@@ -24,10 +23,8 @@ def rows(noise, n=150, seed=0):
 
 
 def messages(model, X, y, **options):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model.fit(X, y, **options)
-    return [str(entry.message) for entry in caught if "successive rows" in str(entry.message)]
+    texts = map(str, warnings_of(model.fit, X, y, **options))
+    return [text for text in texts if "successive rows" in text]
 
 
 MODELS = [

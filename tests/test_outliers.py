@@ -1,13 +1,12 @@
 """A few rows that make the standard deviations of all rows too large."""
 
-import warnings
-
 import numpy as np
 import pytest
 
 import sparsebayes as sb
 from sparsebayes.calibration import outlier_notes
 from sparsebayes.posterior import LooPredictions
+from tests.helpers import warnings_of
 
 
 def rows(n, seed=0):
@@ -17,10 +16,8 @@ def rows(n, seed=0):
 
 
 def messages(model, X, y, **options):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model.fit(X, y, **options)
-    return [str(entry.message) for entry in caught if "squared errors" in str(entry.message)]
+    texts = map(str, warnings_of(model.fit, X, y, **options))
+    return [text for text in texts if "squared errors" in text]
 
 
 MODELS = [

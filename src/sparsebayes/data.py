@@ -58,7 +58,7 @@ def is_list_of_arrays(X: Any) -> bool:
 
 
 class Summary(Protocol):
-    """What some rows are like, in numbers whose size does not depend on how many rows there are."""
+    """A summary of rows, whose size does not depend on their number."""
 
     def merge(self, other: Any) -> Any:
         """Return the summary of the rows of both."""
